@@ -1,0 +1,34 @@
+// Predicted time of a pack on a rank: linear + quadratic (by chunk length) + exposed communication + fixed.
+// Formula and constants: planner study, section 2 of the design notes (docs/algorithms.md, "Cost model").
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ringfold/base/ids.h"
+
+namespace ringfold {
+
+struct CostModel {
+  double fixed_us = 0;              // per pack: launches, embedding and head set-up
+  double us_per_token = 0;          // forward + backward, everything linear in tokens
+  double attention_flops_per_token2 = 0;  // forward + backward FLOPs per L^2 (causal), all layers
+  // Attention rate by chunk length L / c: log-interpolated, proportional to the length below the first entry.
+  std::vector<double> rate_length_tokens;
+  std::vector<double> rate_flops_per_us;
+  int layers = 0;
+  double kv_bytes_per_token_layer = 0;  // K and V of one token in one layer, as sent
+  double hop_latency_us = 0;
+  double node_bytes_per_us = 0;       // inside a node of `node_size` ranks
+  double cross_node_bytes_per_us = 0;
+  int node_size = 8;
+
+  // Time of one pack of samples with these real lengths on c ranks.
+  double pack_us(std::span<const int64_t> lengths, CpSize c) const;
+
+  // Qwen3-4B shape on H200s; the default of `ringfold plan`.
+  static CostModel qwen3_4b_h200();
+};
+
+}  // namespace ringfold
