@@ -1,0 +1,27 @@
+// Linear head + log-softmax + gather, fused in chunks of rows, so that the logits of only one chunk exist at a time
+// (forward and backward). Legend: n rows, h hidden, v vocabulary.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace ringfold {
+
+struct TokenScores {
+  at::Tensor log_prob_n;  // log softmax(hidden W^T / temperature)[target]; differentiable
+  at::Tensor entropy_n;   // of the same distribution, in nats; differentiable
+  at::Tensor greedy_n;    // bool: the target is the arg max; not differentiable
+};
+
+struct LinearLogProbOptions {
+  int64_t chunk_rows = 1024;
+  double temperature = 1.0;
+};
+
+// hidden (n, h), weight (v, h), target (n) int64 in [0, v). n = 0 gives empty results that still join the backward.
+// Gradients: d log_prob = onehot - p; d entropy = -p (log p + entropy). Logits are recomputed in the backward.
+TokenScores linear_log_prob(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& target_n,
+                            const LinearLogProbOptions& options);
+
+}  // namespace ringfold

@@ -1,0 +1,32 @@
+// Collectives of all ranks of a lane, on a communicator of their own (spec 4): gradient reduction, metrics, agreement.
+// Used before the first and after the last CP exchange of a step, never between.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ringfold/base/ids.h"
+
+namespace ringfold {
+
+class Collectives {
+ public:
+  virtual ~Collectives() = default;
+  virtual LaneRank rank() const = 0;
+  virtual int size() const = 0;
+  // In place, contiguous tensors of equal shape on every rank. `what` names the operation in errors. The result is
+  // the same on every rank, bit for bit, and on every run.
+  virtual void all_reduce_sum(at::Tensor& values, std::string_view what) = 0;
+  virtual void all_reduce_max(at::Tensor& values, std::string_view what) = 0;
+  virtual void broadcast(at::Tensor& values, LaneRank root, std::string_view what) = 0;
+  virtual void barrier(std::string_view what) = 0;
+  // One value a rank, by lane rank.
+  virtual std::vector<uint64_t> all_gather_u64(uint64_t value, std::string_view what) = 0;
+  virtual std::vector<double> all_gather_double(double value, std::string_view what) = 0;
+};
+
+}  // namespace ringfold

@@ -1,0 +1,67 @@
+// The dense decoder (Qwen3, and Llama as its special case without q/k norm), as single-device code: context parallelism
+// enters only through the CpContext argument. Formulas: Qwen3 technical report; layer by layer in docs/algorithms.md.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ringfold/models/common/config.h"
+#include "ringfold/models/common/safetensors.h"
+#include "ringfold/shard/cp_context.h"
+
+namespace ringfold {
+
+enum class Recompute { kNone, kFull };  // kFull: each layer's activations are computed again in the backward
+
+// How a parameter is laid out over ranks. Today every parameter is whole on every rank.
+struct Sharding {
+  enum class Kind { kReplicated } kind = Kind::kReplicated;
+};
+
+struct Parameter {
+  std::string name;  // Hugging Face name
+  at::Tensor value;  // leaf, requires grad
+  Sharding sharding;
+  bool weight_decay = true;  // false for norms and biases
+};
+
+class DenseModel {
+ public:
+  // Parameters drawn from N(0, initializer_range) with the seed, norms 1 and biases 0; the same on every rank and for
+  // every dtype (drawn in fp64). dtype: kFloat or kDouble.
+  DenseModel(const ModelConfig& config, at::ScalarType dtype, uint64_t init_seed);
+  // Strict loading: a missing, extra or misshapen tensor is a DataError that lists the names. Tied heads may be absent.
+  DenseModel(const ModelConfig& config, at::ScalarType dtype, const std::string& folder);
+
+  const ModelConfig& config() const { return config_; }
+  // In a fixed order: embedding, layers, final norm, head (absent when tied).
+  std::vector<Parameter>& parameters() { return parameters_; }
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  const at::Tensor& head_weight() const;  // (vocabulary, hidden)
+
+  // ids (local tokens) in the context's row order -> hidden states after the final norm (local tokens, hidden).
+  // Pad rows are zeroed after the embedding, whatever their id.
+  at::Tensor forward(const at::Tensor& ids_t, const CpContextPtr& context, Recompute recompute) const;
+
+  // Weights in Hugging Face names and layout, for export.
+  std::vector<NamedTensor> state() const;
+
+ private:
+  struct Layer;
+  at::Tensor layer_forward(int layer, const at::Tensor& x_th, const at::Tensor& cos_td, const at::Tensor& sin_td,
+                           const CpContextPtr& context) const;
+  void build(at::ScalarType dtype);
+
+  ModelConfig config_;
+  std::vector<Parameter> parameters_;
+  std::vector<Layer> layers_;
+  at::Tensor embedding_, final_norm_, head_;
+};
+
+// config.json + safetensors into a folder that load_model_config and DenseModel read back.
+void export_hf(const DenseModel& model, const std::string& folder);
+
+}  // namespace ringfold

@@ -1,0 +1,31 @@
+// The context of one micro-step on one rank: passed as an argument through the model down to attention, and kept by the
+// autograd nodes so that backward and recompute use the micro-step's own group. Nothing reads it from a global.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "ringfold/mesh/exchange.h"
+#include "ringfold/mesh/mesh.h"
+#include "ringfold/shard/pack_layout.h"
+
+namespace ringfold {
+
+enum class CpScheme { kRing, kAllGatherKv };
+enum class AttentionKernel { kReference, kFlash };  // plain ATen operations, or ATen's fused CPU operator
+
+struct CpContext {
+  CpGroup group;
+  PackLayout layout;
+  Exchange* exchange = nullptr;  // not owned; may be null for a group of one
+  CpScheme scheme = CpScheme::kRing;
+  AttentionKernel kernel = AttentionKernel::kFlash;
+  int64_t step = 0;
+  int micro_step = 0;
+
+  CpContext(CpGroup group_in, PackLayout layout_in) : group(group_in), layout(std::move(layout_in)) {}
+};
+
+using CpContextPtr = std::shared_ptr<const CpContext>;
+
+}  // namespace ringfold
