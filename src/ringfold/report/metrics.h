@@ -1,0 +1,75 @@
+// What a run leaves for people and scripts: one JSON record a step in RUN/metrics.jsonl (docs/reference/metrics.md).
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ringfold {
+
+struct StepMetrics {
+  int64_t step = 0;   // 1-based
+  double epoch = 0;   // 2.0 after two epochs
+  double loss = 0;
+  int64_t loss_tokens = 0;
+  double grad_norm = 0;
+  double lr = 0;
+  std::vector<int64_t> samples;
+  int64_t tokens = 0;  // real tokens
+  int64_t sum_squared_tokens = 0;
+  std::map<int, int64_t> cp_histogram;  // CP size -> packs
+  std::map<int, double> cp_token_share;
+  int64_t micro_steps = 0;
+  double budget_use = 0;      // mean over packs of real load / budget
+  double padding_waste = 0;
+  std::vector<double> idle_share;  // per lane rank: share of the step without work or waiting
+  double exposed_comm_ms = 0;      // largest over ranks
+  // RL (absent for SFT).
+  std::optional<double> ratio_max_dev, clip_fraction, approx_kl, reward_mean;
+  double entropy = 0;
+  double plan_ms = 0;
+  double step_ms = 0;
+  double tokens_per_s = 0;
+  double tflops_per_gpu = 0;
+  std::optional<double> mfu;        // only where the device's peak is known
+  int64_t peak_memory_bytes = 0;    // CPU: largest max RSS over ranks
+  std::optional<double> eval_loss, eval_accuracy;
+};
+
+std::string to_json_line(const StepMetrics& metrics);
+
+// Appends records, flushed one by one. Throws RunError naming the file (disk full, no permission).
+class MetricsFile {
+ public:
+  explicit MetricsFile(const std::string& path);
+  void append(const StepMetrics& metrics);
+
+ private:
+  struct Closer {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::string path_;
+  std::unique_ptr<std::FILE, Closer> file_;
+};
+
+// A line a step on stderr: a bar on a terminal (rewritten in place), plain lines otherwise.
+class Progress {
+ public:
+  Progress(int64_t total_steps, bool enabled);
+  ~Progress();
+  void step(const StepMetrics& metrics);
+
+ private:
+  int64_t total_steps_;
+  bool enabled_, terminal_;
+  double elapsed_ms_ = 0;
+};
+
+// The start-up table: rows of (name, value) in a box on stderr.
+void print_table(const std::string& title, const std::vector<std::pair<std::string, std::string>>& rows);
+
+}  // namespace ringfold

@@ -1,0 +1,69 @@
+// What the user asked for about a run. One member a flag (docs/reference/flags.md); no torch here, so that the command
+// line stays quick to build.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ringfold/plan/settings.h"
+
+namespace ringfold {
+
+enum class Objective { kSft, kGrpo };
+// How token losses add up (spec 6); weights are fixed before the step.
+enum class LossAggregation { kTokenMean, kSeqMeanTokenSum, kSeqMeanTokenMean, kDrGrpo };
+enum class LrDecay { kConstant, kCosine };
+
+struct RunSettings {
+  ParallelSettings parallel;
+
+  // Model: exactly one of model_dir and model_config.
+  std::string model_dir;     // --model: Hugging Face folder
+  std::string model_config;  // --model-config: config.json, weights drawn from init_seed
+  uint64_t init_seed = 0;
+  std::string dtype = "float32";  // float32 | float64
+  std::string device = "cpu";
+  std::string recompute = "none";        // none | full
+  std::string attention_kernel = "flash";  // flash | reference
+
+  // Data.
+  std::string data_file;
+  std::string eval_data_file;  // --eval-data: scored every eval_interval steps and at the end
+  int64_t eval_interval = 0;
+  bool skip_bad_samples = false;
+  bool shuffle = true;
+  uint64_t seed = 0;
+
+  // Training.
+  Objective objective = Objective::kSft;
+  LossAggregation loss_aggregation = LossAggregation::kTokenMean;
+  int64_t global_batch_size = 0;  // samples a step; 0: the whole file
+  int64_t max_steps = 0;          // 0: given by epochs
+  double epochs = 1;
+  int64_t stop_after_steps = 0;  // stop early, schedule unchanged; 0: no
+  double lr = 1e-5;
+  double min_lr = 0;
+  int64_t lr_warmup_steps = 0;
+  LrDecay lr_decay_style = LrDecay::kConstant;
+  double weight_decay = 0;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.95;
+  double adam_eps = 1e-8;
+  double clip_grad = 1.0;  // global norm; 0: off
+  double eps_clip = 0.2;
+  double eps_clip_high = 0;  // 0: the same as eps_clip
+  double temperature = 1.0;
+  bool use_rollout_logprobs = false;
+  int64_t log_prob_chunk_tokens = 1024;
+
+  // Running and output.
+  std::string output_dir;
+  std::string output_file;       // logprob: --output
+  double comm_timeout_seconds = 600;
+  bool dump_plans = false;
+  std::string dump_gradients;  // .safetensors of the first step's gradients
+  std::string log_level = "info";
+  bool progress = true;  // a progress bar when stderr is a terminal
+};
+
+}  // namespace ringfold
