@@ -11,7 +11,7 @@ namespace ringfold {
 
 enum class Objective { kSft, kGrpo };
 // How token losses add up (spec 6); weights are fixed before the step.
-enum class LossAggregation { kTokenMean, kSeqMeanTokenSum, kSeqMeanTokenMean, kDrGrpo };
+enum class LossAggregation { kTokenMean, kSeqMeanTokenSum, kSeqMeanTokenMean };
 enum class LrDecay { kConstant, kCosine };
 
 struct RunSettings {
@@ -38,8 +38,8 @@ struct RunSettings {
   Objective objective = Objective::kSft;
   LossAggregation loss_aggregation = LossAggregation::kTokenMean;
   int64_t global_batch_size = 0;  // samples a step; 0: the whole file
-  int64_t max_steps = 0;          // 0: given by epochs
-  double epochs = 1;
+  int64_t max_steps = 0;          // 0: given by epochs; with both, whichever ends first
+  double epochs = 0;              // 0: not given (one epoch when max_steps is not given either)
   int64_t stop_after_steps = 0;  // stop early, schedule unchanged; 0: no
   double lr = 1e-5;
   double min_lr = 0;
