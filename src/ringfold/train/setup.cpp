@@ -13,7 +13,8 @@ Dataset load_data(const RunSettings& settings, const Topology& topology, const M
                   const std::string& file) {
   DataOptions options;
   options.vocab_size = config.vocab_size;
-  options.max_tokens = topology.max_context;
+  // Without a context limit the longest sample is what the largest pack can hold.
+  options.max_tokens = topology.max_context > 0 ? topology.max_context : topology.budget * topology.max_cp;
   options.skip_bad_samples = settings.skip_bad_samples;
   return load_jsonl(file, options);
 }
