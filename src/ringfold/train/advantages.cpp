@@ -14,10 +14,11 @@ Advantages group_advantages(const Dataset& data) {
   for (size_t i = 0; i < data.samples.size(); ++i) {
     const Sample& sample = data.samples[i];
     if (!sample.reward || !sample.group) {
-      throw DataError(fmt::format(
-          "[data] {}:{} (sample {}): --objective grpo needs the field `{}`. Hint: give `reward` and `group` (prompt id) "
-          "for every sample, or use --objective sft",
-          data.file, sample.line, sample.id.value(), sample.reward ? "group" : "reward"));
+      throw DataError(
+          fmt::format("[data] {}:{} (sample {}): --objective grpo needs the field `{}`. Hint: give `reward` and "
+                      "`group` (prompt id) "
+                      "for every sample, or use --objective sft",
+                      data.file, sample.line, sample.id.value(), sample.reward ? "group" : "reward"));
     }
     groups[*sample.group].push_back(i);
   }

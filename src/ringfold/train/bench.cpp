@@ -84,8 +84,8 @@ void print_results(const Session& session, const BenchSettings& bench, const std
                    double tokens, double flops, bool json) {
   nlohmann::ordered_json out = {{"schema", 1}, {"world_size", session.env.world_size}, {"steps", bench.steps}};
   if (!json) {
-    fmt::print("{:<12} {:>10} {:>10} {:>10} {:>7} {:>12} {:>10} {:>9}  {}\n", "policy", "median ms", "min", "max", "ratio",
-               "tok/s/rank", "TFLOP/s", "exposed", "token share by CP size");
+    fmt::print("{:<12} {:>10} {:>10} {:>10} {:>7} {:>12} {:>10} {:>9}  {}\n", "policy", "median ms", "min", "max",
+               "ratio", "tok/s/rank", "TFLOP/s", "exposed", "token share by CP size");
   }
   for (const PolicyResult& result : results) {
     const double ratio = results.front().median_ms() / result.median_ms();
@@ -100,10 +100,17 @@ void print_results(const Session& session, const BenchSettings& bench, const std
       shares += fmt::format("{}{}: {:.0f} %", shares.empty() ? "" : ", ", size, 100 * mean);
       share_json[std::to_string(size)] = mean;
     }
-    nlohmann::ordered_json row = {{"policy", result.name}, {"median_ms", result.median_ms()}, {"min_ms", *low},
-                                  {"max_ms", *high}, {"ratio", ratio}, {"tokens_per_s_per_rank", rate},
-                                  {"tflops_per_rank", tflops}, {"exposed_comm_ms", exposed}, {"loss", result.loss},
-                                  {"padding_waste", result.padding_waste}, {"cp_token_share", share_json}};
+    nlohmann::ordered_json row = {{"policy", result.name},
+                                  {"median_ms", result.median_ms()},
+                                  {"min_ms", *low},
+                                  {"max_ms", *high},
+                                  {"ratio", ratio},
+                                  {"tokens_per_s_per_rank", rate},
+                                  {"tflops_per_rank", tflops},
+                                  {"exposed_comm_ms", exposed},
+                                  {"loss", result.loss},
+                                  {"padding_waste", result.padding_waste},
+                                  {"cp_token_share", share_json}};
     if (bench.peak_tflops > 0) row["mfu"] = tflops / bench.peak_tflops;
     out["policies"].push_back(row);
     if (json) continue;
@@ -140,13 +147,13 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
   std::vector<PolicyResult> results;
   for (const std::string& policy : bench.policies) results.push_back({policy, {}, {}, {}, 0, 0});
   const auto count = static_cast<int64_t>(files.data.samples.size());
-  const int64_t batch_size = settings.global_batch_size > 0 ? settings.global_batch_size : count;
   double tokens = 0, flops = 0;
   for (int64_t step = 0; step < bench.warmup_steps + bench.steps; ++step) {
     const bool measured = step >= bench.warmup_steps;
-    const int64_t index = measured ? step - bench.warmup_steps : 0;
-    const StepBatch batch(files.data, global_batch(count, batch_size, index, settings.seed, settings.shuffle).indices,
-                          settings.loss_aggregation);
+    const int64_t number = measured ? step - bench.warmup_steps + 1 : 1;
+    const StepBatch batch(
+        files.data, global_batch(count, settings.global_batch_size, number, settings.seed, settings.shuffle).indices,
+        settings.loss_aggregation);
     for (size_t p = 0; p < results.size(); ++p) {
       // Every other step in reverse order, so that no policy always runs first.
       PolicyResult& result = results[step % 2 == 0 ? p : results.size() - 1 - p];

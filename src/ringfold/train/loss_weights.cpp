@@ -14,9 +14,15 @@ LossWeights loss_weights(std::span<const Sample* const> batch, LossAggregation a
     double weight = 0;
     if (count > 0) {
       switch (aggregation) {
-        case LossAggregation::kTokenMean: weight = 1.0 / static_cast<double>(weights.loss_tokens); break;
-        case LossAggregation::kSeqMeanTokenSum: weight = 1.0 / samples; break;
-        case LossAggregation::kSeqMeanTokenMean: weight = 1.0 / (samples * static_cast<double>(count)); break;
+        case LossAggregation::kTokenMean:
+          weight = 1.0 / static_cast<double>(weights.loss_tokens);
+          break;
+        case LossAggregation::kSeqMeanTokenSum:
+          weight = 1.0 / samples;
+          break;
+        case LossAggregation::kSeqMeanTokenMean:
+          weight = 1.0 / (samples * static_cast<double>(count));
+          break;
       }
     }
     weights.per_sample.push_back(weight);

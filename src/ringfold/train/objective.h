@@ -26,8 +26,8 @@ struct LossSums {
   double tokens = 0;
   double entropy = 0;
   double clipped = 0;
-  double old_minus_new = 0;     // approximate KL (k1) numerator
-  double ratio_deviation = 0;   // max |r - 1|, not a sum
+  double old_minus_new = 0;    // approximate KL (k1) numerator
+  double ratio_deviation = 0;  // max |r - 1|, not a sum
 
   void add(const LossSums& other);
 };

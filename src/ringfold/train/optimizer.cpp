@@ -12,8 +12,8 @@ FlatParameters::FlatParameters(std::vector<Parameter>& parameters) {
   const c10::NoGradGuard no_grad;
   int64_t total = 0;
   for (const Parameter& parameter : parameters) {
-    segments_.push_back({parameter.name, total, parameter.value.numel(), parameter.value.sizes().vec(),
-                         parameter.weight_decay});
+    segments_.push_back(
+        {parameter.name, total, parameter.value.numel(), parameter.value.sizes().vec(), parameter.weight_decay});
     total += parameter.value.numel();
   }
   const auto options = parameters.front().value.options().requires_grad(false);
@@ -29,7 +29,9 @@ FlatParameters::FlatParameters(std::vector<Parameter>& parameters) {
   }
 }
 
-void FlatParameters::zero_gradients() { gradients_.zero_(); }
+void FlatParameters::zero_gradients() {
+  gradients_.zero_();
+}
 
 std::vector<NamedTensor> FlatParameters::named_gradients() const {
   std::vector<NamedTensor> named;

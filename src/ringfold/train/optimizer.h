@@ -45,8 +45,8 @@ struct AdamWOptions {
   double weight_decay = 0;
 };
 
-// Decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101), bias-corrected; state in at least fp32. Decay is not
-// applied to norms and biases.
+// Decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101), bias-corrected; state in at least fp32. Decay is
+// not applied to norms and biases.
 class AdamW {
  public:
   AdamW(FlatParameters& parameters, const AdamWOptions& options);

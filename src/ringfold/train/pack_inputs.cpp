@@ -46,8 +46,8 @@ PackInputs pack_inputs(const StepBatch& batch, const PlannedGroup& group, const 
     const Sample& source = *batch.samples[sample];
     const int64_t predicted = rows[row].position + 1;  // the token this row scores
     const int64_t response_token = predicted - source.response_begin();
-    const bool wanted = scored == ScoredRows::kLossTokens ? source.loss_mask[static_cast<size_t>(predicted)] != 0
-                                                          : response_token >= 0;
+    const bool wanted =
+        scored == ScoredRows::kLossTokens ? source.loss_mask[static_cast<size_t>(predicted)] != 0 : response_token >= 0;
     if (!wanted) continue;
     picked.push_back(static_cast<int64_t>(row));
     picked_targets.push_back(targets[row]);

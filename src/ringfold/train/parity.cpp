@@ -77,8 +77,8 @@ ParityReport compare(const FlatParameters& flat, const Outcome& reference, const
   ParityReport report;
   report.reference_loss = reference.loss;
   report.loss = layout.loss;
-  report.differences.push_back({"loss", std::abs(layout.loss - reference.loss) / std::max(1e-30, std::abs(reference.loss)),
-                                tolerance.loss});
+  report.differences.push_back(
+      {"loss", std::abs(layout.loss - reference.loss) / std::max(1e-30, std::abs(reference.loss)), tolerance.loss});
   if (reference.loss == 0) report.differences.back().difference = std::abs(layout.loss);
   double largest = reference.log_probs.size() == layout.log_probs.size() ? 0 : INFINITY;
   for (size_t i = 0; i < std::min(reference.log_probs.size(), layout.log_probs.size()); ++i) {
@@ -99,8 +99,12 @@ ParityReport compare(const FlatParameters& flat, const Outcome& reference, const
 
 void print_report(const ParityReport& report, const std::string& dtype, bool json) {
   if (json) {
-    nlohmann::ordered_json out = {{"schema", 1}, {"ok", report.ok()}, {"dtype", dtype}, {"layout", report.layout},
-                                  {"reference_loss", report.reference_loss}, {"loss", report.loss}};
+    nlohmann::ordered_json out = {{"schema", 1},
+                                  {"ok", report.ok()},
+                                  {"dtype", dtype},
+                                  {"layout", report.layout},
+                                  {"reference_loss", report.reference_loss},
+                                  {"loss", report.loss}};
     for (const auto& d : report.differences) {
       out["differences"].push_back(
           {{"name", d.name}, {"difference", d.difference}, {"allowed", d.allowed}, {"ok", d.ok()}});
@@ -113,9 +117,8 @@ void print_report(const ParityReport& report, const std::string& dtype, bool jso
   fmt::print("  {:<48} {:>12} {:>12}\n", "", "difference", "allowed");
   // Loss and log-probs always; of the gradients the five closest to their limit, and every one beyond it.
   std::vector<ParityDifference> rows = report.differences;
-  std::stable_sort(rows.begin() + 2, rows.end(), [](const auto& a, const auto& b) {
-    return a.difference * b.allowed > b.difference * a.allowed;
-  });
+  std::stable_sort(rows.begin() + 2, rows.end(),
+                   [](const auto& a, const auto& b) { return a.difference * b.allowed > b.difference * a.allowed; });
   for (size_t i = 0; i < rows.size(); ++i) {
     if (i >= 7 && rows[i].ok()) break;
     fmt::print("  {:<48} {:>12.3g} {:>12.3g}{}\n", rows[i].name, rows[i].difference, rows[i].allowed,
@@ -149,8 +152,8 @@ int run_parity_check(const RunSettings& settings, bool json) {
   TrainState state{*model, flat, nullptr};
 
   const auto count = static_cast<int64_t>(files.data.samples.size());
-  const int64_t batch_size = settings.global_batch_size > 0 ? settings.global_batch_size : count;
-  StepBatch batch(files.data, global_batch(count, batch_size, 0, settings.seed, settings.shuffle).indices,
+  StepBatch batch(files.data,
+                  global_batch(count, settings.global_batch_size, 1, settings.seed, settings.shuffle).indices,
                   settings.loss_aggregation);
   RlFields rl;
   if (settings.objective == Objective::kGrpo) {

@@ -10,7 +10,7 @@
 namespace ringfold {
 
 struct ParityDifference {
-  std::string name;      // "loss", "log_probs", or a tensor
+  std::string name;       // "loss", "log_probs", or a tensor
   double difference = 0;  // loss: relative; log_probs: largest absolute; gradient: norm of the difference
   double allowed = 0;
   bool ok() const { return difference <= allowed; }
@@ -30,7 +30,8 @@ struct ParityTolerance {
   static ParityTolerance of(const std::string& dtype);
 };
 
-// Whole `ringfold parity`: compares the first global batch, prints a table (or JSON) on rank 0; 0, or 1 beyond tolerance.
+// Whole `ringfold parity`: compares the first global batch, prints a table (or JSON) on rank 0; 0, or 1 beyond
+// tolerance.
 int run_parity_check(const RunSettings& settings, bool json);
 
 }  // namespace ringfold

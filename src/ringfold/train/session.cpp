@@ -42,7 +42,9 @@ ExitCode print_failures(const std::vector<Rendezvous::Status>& failures, const L
   return failures.front().code;
 }
 
-Rendezvous::Status status_of(const Error& error, Rank rank) { return {rank, error.exit_code(), error.what()}; }
+Rendezvous::Status status_of(const Error& error, Rank rank) {
+  return {rank, error.exit_code(), error.what()};
+}
 
 }  // namespace
 

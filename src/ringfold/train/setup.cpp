@@ -32,9 +32,10 @@ double memory_estimate_bytes(const Session& session, const ModelConfig& config, 
   const double element = session.settings.dtype == "float64" ? 8 : 4;
   const double states = 4.0 * static_cast<double>(config.parameter_count()) * element;
   const double rows = static_cast<double>(session.topology.budget > 0 ? session.topology.budget : longest);
-  const double row_values = session.settings.recompute == "full"
-                                ? static_cast<double>(config.hidden_size)
-                                : 14.0 * static_cast<double>(config.hidden_size) + 4.0 * static_cast<double>(config.intermediate_size);
+  const double row_values =
+      session.settings.recompute == "full"
+          ? static_cast<double>(config.hidden_size)
+          : 14.0 * static_cast<double>(config.hidden_size) + 4.0 * static_cast<double>(config.intermediate_size);
   const double logits = static_cast<double>(session.settings.log_prob_chunk_tokens * config.vocab_size) * 3 * element;
   return states + rows * row_values * static_cast<double>(config.num_hidden_layers) * element + logits;
 }
@@ -121,14 +122,17 @@ void print_startup(const Session& session, const LoadedFiles& files) {
       {"policy", fmt::format("{}, {}, {}", to_string(t.policy), to_string(t.execution), to_string(t.cp_comm_type))},
       {"budget per GPU", t.budget > 0 ? fmt::format("{} tokens (log-probs {})", t.budget, t.log_probs_budget)
                                       : "none: one sample a micro-batch"},
-      {"model", fmt::format("{} parameters, {}, {} layers", human_count(static_cast<double>(files.config.parameter_count())),
-                            session.settings.dtype, files.config.num_hidden_layers)},
-      {"memory estimate", fmt::format("{:.2f} GB a rank", memory_estimate_bytes(session, files.config, files.data.longest()) / 1e9)},
+      {"model",
+       fmt::format("{} parameters, {}, {} layers", human_count(static_cast<double>(files.config.parameter_count())),
+                   session.settings.dtype, files.config.num_hidden_layers)},
+      {"memory estimate",
+       fmt::format("{:.2f} GB a rank", memory_estimate_bytes(session, files.config, files.data.longest()) / 1e9)},
       {"data", fmt::format("{} samples, {} tokens, longest {}", files.data.samples.size(),
                            human_count(static_cast<double>(files.data.total_tokens())), files.data.longest())},
   };
   if (!files.data.skip_reasons.empty()) {
-    rows.emplace_back("skipped", fmt::format("{} skipped, first: {}", files.data.skip_reasons.size(), files.data.skip_reasons.front()));
+    rows.emplace_back("skipped", fmt::format("{} skipped, first: {}", files.data.skip_reasons.size(),
+                                             files.data.skip_reasons.front()));
   }
   for (const std::string& note : t.notes) rows.emplace_back("note", note);
   print_table("ringfold", rows);

@@ -29,7 +29,8 @@ void log_micro_step(const Session& session, const MicroStep& micro_step) {
 
 // Sums over the lane what every rank knows only of its own tokens.
 LossSums reduce_sums(Collectives& collectives, const LossSums& local) {
-  at::Tensor sums = at::tensor({local.loss, local.tokens, local.entropy, local.clipped, local.old_minus_new}, at::kDouble);
+  at::Tensor sums =
+      at::tensor({local.loss, local.tokens, local.entropy, local.clipped, local.old_minus_new}, at::kDouble);
   at::Tensor largest = at::tensor({local.ratio_deviation}, at::kDouble);
   collectives.all_reduce_sum(sums, "loss sums");
   collectives.all_reduce_max(largest, "largest ratio");

@@ -23,7 +23,7 @@ struct StepReport {
   Plan plan;
   LossSums sums;  // of all ranks
   double grad_norm = 0;
-  bool updated = false;  // false for a step without loss tokens
+  bool updated = false;         // false for a step without loss tokens
   std::vector<double> busy_ms;  // per lane rank: time inside its own packs
   double exposed_ms = 0;        // largest over ranks
   double plan_ms = 0;

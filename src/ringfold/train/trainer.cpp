@@ -19,7 +19,9 @@ namespace ringfold {
 namespace {
 
 volatile std::sig_atomic_t stop_signal = 0;
-void remember_signal(int signal) { stop_signal = signal; }
+void remember_signal(int signal) {
+  stop_signal = signal;
+}
 
 // Whether any rank was asked to stop; all ranks agree, so that none is left waiting in the next step.
 int agreed_stop_signal(Session& session) {
@@ -30,8 +32,9 @@ int agreed_stop_signal(Session& session) {
 // Old log-probs and advantages, fixed before the first step: the file is one rollout, made by the initial policy.
 RlFields rl_fields(Session& session, const DenseModel& model, const Dataset& data) {
   RlFields rl;
-  const bool own_advantages = std::all_of(data.samples.begin(), data.samples.end(),
-                                          [](const Sample& s) { return !s.advantages.empty() || s.response_length == 0; });
+  const bool own_advantages = std::all_of(data.samples.begin(), data.samples.end(), [](const Sample& s) {
+    return !s.advantages.empty() || s.response_length == 0;
+  });
   if (own_advantages) {
     rl.advantages.assign(data.samples.size(), 0.0);
   } else {
@@ -75,7 +78,8 @@ void warn_if_single_size(const Session& session, const std::map<int, int64_t>& p
   if (!session.is_main() || !session.topology.dynamic || session.topology.max_cp == 1) return;
   if (session.topology.policy == CpPolicy::kStatic || packs_by_size.size() != 1) return;
   log::warning(fmt::format(
-      "every micro-batch ran at CP size {}: dynamic CP made no difference. Either all samples need the same size (their "
+      "every micro-batch ran at CP size {}: dynamic CP made no difference. Either all samples need the same size "
+      "(their "
       "lengths vary too little, or --max-tokens-per-gpu {} is too large or too small for them), or each micro-batch "
       "holds one long sample or too few samples to split. `ringfold plan --data` shows the plan without training",
       packs_by_size.begin()->first, session.topology.budget));
@@ -111,8 +115,7 @@ class TrainingRun {
 
 StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
   const auto count = static_cast<int64_t>(files_.data.samples.size());
-  const int64_t batch_size = settings_.global_batch_size > 0 ? settings_.global_batch_size : count;
-  const GlobalBatch chosen = global_batch(count, batch_size, step - 1, settings_.seed, settings_.shuffle);
+  const GlobalBatch chosen = global_batch(count, settings_.global_batch_size, step, settings_.seed, settings_.shuffle);
   StepBatch batch(files_.data, chosen.indices, settings_.loss_aggregation);
   if (settings_.objective == Objective::kGrpo) batch.rl = &rl_;
   const double lr = learning_rate(settings_, step, total);
@@ -124,7 +127,7 @@ StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
   StepMetrics metrics = step_metrics(session_, files_.config, batch, report);
   metrics.step = step;
   metrics.lr = lr;
-  metrics.epoch = chosen.epoch_after;
+  metrics.epoch = chosen.epochs_done;
   for (const auto& [size, packs] : metrics.cp_histogram) packs_by_size_[size] += packs;
   if (session_.is_main()) {
     if (settings_.dump_plans) write_plan(session_, step, report.plan, report.plan_ms);
@@ -144,8 +147,7 @@ void TrainingRun::evaluate_into(StepMetrics& metrics) {
 int TrainingRun::run() {
   if (settings_.objective == Objective::kGrpo) rl_ = rl_fields(session_, model_, files_.data);
   const auto count = static_cast<int64_t>(files_.data.samples.size());
-  const int64_t batch_size = settings_.global_batch_size > 0 ? settings_.global_batch_size : count;
-  const int64_t total = total_steps(settings_, steps_per_epoch(count, batch_size));
+  const int64_t total = total_steps(settings_, steps_per_epoch(count, settings_.global_batch_size));
   const int64_t last = settings_.stop_after_steps > 0 ? std::min(total, settings_.stop_after_steps) : total;
 
   std::unique_ptr<MetricsFile> metrics_file;
@@ -174,7 +176,8 @@ int TrainingRun::run() {
   }
   if (session_.is_main()) {
     export_hf(model_, settings_.output_dir + "/hf");
-    log::info(fmt::format("ringfold: weights in {}/hf, metrics in {}/metrics.jsonl", settings_.output_dir, settings_.output_dir));
+    log::info(fmt::format("ringfold: weights in {}/hf, metrics in {}/metrics.jsonl", settings_.output_dir,
+                          settings_.output_dir));
   }
   warn_if_single_size(session_, packs_by_size_);
   session_.collectives().barrier("end of the run");
