@@ -75,7 +75,9 @@ StartResult start_session(const RunSettings& settings, const std::function<void(
   const Topology& topology = session->topology;
   const MeshShape mesh(topology.tp, topology.max_cp, topology.dp, topology.pp);
   session->lane_rank = mesh.lane_rank_of(session->env.rank);
-  session->comms = session->rendezvous->connect_lane(mesh.lane_of(session->env.rank), "lane0");
+  session->owned_comms = session->rendezvous->connect_lane(mesh.lane_of(session->env.rank), "lane0");
+  session->exchange = session->owned_comms.exchange.get();
+  session->reductions = session->owned_comms.collectives.get();
   return {std::move(session), ExitCode::kOk};
 }
 

@@ -19,11 +19,15 @@ struct Session {
   LaunchEnv env;
   Topology topology;
   LaneRank lane_rank{0};
-  LaneComms comms;
+  Exchange* exchange = nullptr;
+  Collectives* reductions = nullptr;
+
+  // What keeps those alive; empty in tests, where ranks are threads and a fixture owns them.
   std::shared_ptr<Rendezvous> rendezvous;
+  LaneComms owned_comms;
 
   bool is_main() const { return env.rank.value() == 0; }
-  Collectives& collectives() { return *comms.collectives; }
+  Collectives& collectives() { return *reductions; }
 };
 
 // Runs `prepare` (settings, files: everything that may be refused) on every rank, lets all ranks agree, then connects

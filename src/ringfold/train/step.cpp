@@ -48,7 +48,7 @@ LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, 
     const PlannedGroup* group = plan.micro_steps[m].group_of(session.lane_rank);
     if (group == nullptr) continue;  // filler: weight 0, and a dense model has no collective outside its group
     const auto begin = Clock::now();
-    const PackPlace place{session.comms.exchange.get(), session.lane_rank, step, static_cast<int>(m)};
+    const PackPlace place{session.exchange, session.lane_rank, step, static_cast<int>(m)};
     const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
     const PackInputs inputs = pack_inputs(batch, *group, context->layout, ScoredRows::kLossTokens);
     const TokenScores scores = score_pack(state.model, session.settings, inputs, context);
@@ -71,7 +71,7 @@ StepReport train_step(Session& session, TrainState& state, const StepBatch& batc
   state.flat.zero_gradients();
   double busy_ms = 0;
   const LossSums local = run_packs(session, state, batch, report.plan, step, &busy_ms);
-  const double exposed_ms = session.comms.exchange ? session.comms.exchange->take_usage().exposed_seconds * 1e3 : 0;
+  const double exposed_ms = session.exchange->take_usage().exposed_seconds * 1e3;
 
   // The reduction starts after this rank's last CP exchange of the step (spec 4). One sum over the lane, no factor.
   session.collectives().all_reduce_sum(state.flat.gradients(), "gradients");
