@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "ringfold/base/error.h"
-#include "ringfold/base/pow2.h"
 
 namespace ringfold {
 namespace {
@@ -45,7 +44,7 @@ std::vector<int64_t> sample_order(int64_t count, int64_t epoch, uint64_t seed, b
 }
 
 int64_t steps_per_epoch(int64_t count, int64_t global_batch_size) {
-  return global_batch_size == 0 ? 1 : ceil_div(count, global_batch_size);
+  return global_batch_size == 0 ? 1 : 1 + (count - 1) / global_batch_size;
 }
 
 GlobalBatch global_batch(int64_t count, int64_t global_batch_size, int64_t step, uint64_t seed, bool shuffle) {
