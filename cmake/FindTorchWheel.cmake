@@ -24,7 +24,7 @@ if(TorchWheel_FOUND AND NOT TARGET TorchWheel::torch_cpu)
   add_library(TorchWheel::torch_cpu SHARED IMPORTED)
   set_target_properties(TorchWheel::torch_cpu PROPERTIES
     IMPORTED_LOCATION ${TorchWheel_CPU}
-    INTERFACE_SYSTEM_INCLUDE_DIRECTORIES
+    INTERFACE_INCLUDE_DIRECTORIES
       "${TorchWheel_ROOT}/include;${TorchWheel_ROOT}/include/torch/csrc/api/include"
     INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO"
     INTERFACE_LINK_LIBRARIES TorchWheel::c10)

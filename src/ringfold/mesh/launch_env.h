@@ -15,9 +15,11 @@ struct LaunchEnv {
   int local_rank = 0;
   int local_world_size = 1;
   std::string master_addr = "127.0.0.1";
-  uint16_t master_port = 0;      // 0 only when world_size is 1
-  bool launcher_owns_store = false;  // TORCHELASTIC_USE_AGENT_STORE=True: rank 0 connects too, instead of listening
+  uint16_t master_port = 0;            // 0 only when world_size is 1
+  bool launcher_owns_store = false;    // TORCHELASTIC_USE_AGENT_STORE=True: rank 0 connects too, instead of listening
   bool under_ringfold_launch = false;  // the launcher reports the cause of a failure; ranks keep quiet about echoes
+  int restart_count = 0;               // TORCHELASTIC_RESTART_COUNT: attempts of one job share the agent's store
+  std::string socket_interface;        // GLOO_SOCKET_IFNAME; empty: chosen at the rendezvous
 };
 
 // Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or the launcher's own names; a single

@@ -21,7 +21,8 @@ namespace ringfold {
 
 struct CommOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(10)};  // --comm-timeout-seconds
-  std::string interface;                                         // empty: the one that reaches master_addr
+  // Network interface or own address; empty: the one that reaches master_addr (loopback on a single host).
+  std::string interface;
 };
 
 // The communicators of one rank in its lane.
@@ -39,7 +40,8 @@ class Rendezvous {
   ~Rendezvous();
 
   // Every rank publishes its status (empty error: fine) and waits for all. Returns the failures by rank, empty when all
-  // are fine. `name` tells apart the successive checks of a run.
+  // are fine. `name` tells apart the successive checks of a run. Throws PeerError naming the ranks that did not come
+  // within the start-up limit, min(timeout, 60 s).
   struct Status {
     Rank rank;
     ExitCode code = ExitCode::kOk;
@@ -47,18 +49,24 @@ class Rendezvous {
   };
   std::vector<Status> agree(const std::string& name, const Status& mine);
 
-  // Every rank's value, by rank.
+  // Every rank's value, by rank. Same names, limit and errors as agree().
   std::vector<std::string> all_gather(const std::string& name, const std::string& value);
 
   // Gloo communicators among the given ranks (own included), own position = lane rank: one for CP traffic, one for
-  // reductions. `name` is unique to the lane.
+  // reductions. `name` is unique to the lane. A lane of one touches no backend.
   LaneComms connect_lane(const std::vector<Rank>& lane, const std::string& name);
 
  private:
+  std::chrono::milliseconds startup_limit() const;
+  // What a store call that came back with an error, or not at all, means to the user.
+  PeerError lost_store(const std::string& operation) const;
+
   std::shared_ptr<c10d::Store> store_;  // null for one process
   Rank rank_;
   int world_size_;
   CommOptions options_;
+  std::string address_;       // of the store, for messages
+  bool hosts_store_ = false;  // the store ends with this process
 };
 
 // Throws a UsageError that names the ranks in the minority and both values when the strings differ.

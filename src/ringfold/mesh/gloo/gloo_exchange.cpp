@@ -1,0 +1,126 @@
+// CP traffic over Gloo. Gloo has no grouped calls and matches by tag: receives are posted first, so that no send waits
+// for memory, and the tag is the running number of the pair and direction, which both sides count alike.
+#include <fmt/format.h>
+
+#include "ringfold/mesh/gloo/gloo_group.h"
+
+namespace ringfold {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+const char* phase_name(Phase phase) {
+  switch (phase) {
+    case Phase::kForward:
+      return "forward";
+    case Phase::kRecompute:
+      return "recompute";
+    case Phase::kBackward:
+      return "backward";
+    case Phase::kMerge:
+      return "merge";
+  }
+  return "unknown phase";
+}
+
+std::string describe(const ExchangeKey& key) {
+  return fmt::format("a context-parallel exchange ({}, layer {}, micro-step {}, step {})", phase_name(key.phase),
+                     key.layer, key.micro_step, key.step);
+}
+
+struct Operation {
+  c10::intrusive_ptr<c10d::Work> work;
+  LaneRank peer;
+};
+
+class GlooPending : public PendingExchange {
+ public:
+  GlooPending(const LanePlace& place, Exchange::Usage& usage, const ExchangeKey& key)
+      : place_(place), usage_(usage), key_(key) {}
+
+  void add(Operation operation) { operations_.push_back(std::move(operation)); }
+
+  void wait() override {
+    const auto begin = Clock::now();
+    for (auto& [work, peer] : operations_) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(begin + place_.timeout - Clock::now());
+      try {
+        // Zero would mean "the default" to c10d.
+        work->wait(std::max(left, std::chrono::milliseconds(1)));
+      } catch (const std::exception& error) {
+        throw peer_failure(place_, place_.name(peer), describe(key_), Clock::now() - begin, error.what());
+      }
+    }
+    operations_.clear();
+    usage_.exposed_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+
+ private:
+  const LanePlace& place_;
+  Exchange::Usage& usage_;
+  ExchangeKey key_;
+  std::vector<Operation> operations_;
+};
+
+class GlooExchange : public Exchange {
+ public:
+  GlooExchange(GroupPtr group, LanePlace place)
+      : group_(std::move(group)), place_(std::move(place)), sent_(place_.size(), 0), received_(place_.size(), 0) {}
+
+  std::unique_ptr<PendingExchange> start(const CpGroup& group, std::span<const Transfer> transfers,
+                                         const ExchangeKey& key) override {
+    RINGFOLD_ASSERT(!group.is_single(), "a group of one exchanges nothing");
+    RINGFOLD_ASSERT(group.member(group.index) == place_.self, "the group is seen from another rank");
+    RINGFOLD_ASSERT(group.first.value() >= 0 && group.first.value() + group.size <= place_.size(),
+                    "the group leaves the lane");
+    auto pending = std::make_unique<GlooPending>(place_, usage_, key);
+    for (const Transfer& transfer : transfers) {
+      const LaneRank peer = peer_of(group, transfer);
+      post(*pending, transfer.recv, peer, key, /*receives=*/true);
+    }
+    for (const Transfer& transfer : transfers) {
+      const LaneRank peer = peer_of(group, transfer);
+      post(*pending, transfer.send, peer, key, /*receives=*/false);
+    }
+    return pending;
+  }
+
+  Usage take_usage() override { return std::exchange(usage_, {}); }
+
+ private:
+  static LaneRank peer_of(const CpGroup& group, const Transfer& transfer) {
+    RINGFOLD_ASSERT(transfer.peer >= 0 && transfer.peer < group.size && transfer.peer != group.index,
+                    fmt::format("member {} exchanges with member {} of {}", group.index, transfer.peer, group.size));
+    return group.member(transfer.peer);
+  }
+
+  // Both sides know the size, so both leave an empty transfer out, and out of the count.
+  void post(GlooPending& pending, const at::Tensor& tensor, LaneRank peer, const ExchangeKey& key, bool receives) {
+    if (!tensor.defined() || tensor.numel() == 0) return;
+    RINGFOLD_ASSERT(tensor.is_contiguous() && tensor.is_cpu(), "exchanged tensors are contiguous and on the CPU");
+    std::vector<at::Tensor> tensors{tensor};
+    uint32_t& counter = (receives ? received_ : sent_)[peer.value()];
+    const int tag = static_cast<int>(counter++ & 0x7fffffffU);
+    const auto begin = Clock::now();
+    try {
+      pending.add(
+          {receives ? group_->recv(tensors, peer.value(), tag) : group_->send(tensors, peer.value(), tag), peer});
+    } catch (const std::exception& error) {
+      throw peer_failure(place_, place_.name(peer), describe(key), Clock::now() - begin, error.what());
+    }
+    if (!receives) usage_.sent_bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+
+  GroupPtr group_;
+  LanePlace place_;
+  Usage usage_;
+  std::vector<uint32_t> sent_, received_;  // by lane rank
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> make_gloo_exchange(GroupPtr group, LanePlace place) {
+  return std::make_unique<GlooExchange>(std::move(group), std::move(place));
+}
+
+}  // namespace ringfold
