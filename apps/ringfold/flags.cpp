@@ -216,7 +216,12 @@ void add_training(Table& table, RunSettings& s) {
       .number("adam-beta2", "second-moment decay of AdamW", s.adam_beta2, 0, 1)
       .number("adam-eps", "added to the root of the second moment", s.adam_eps, 0)
       .number("clip-grad", "largest global gradient norm; 0: no clipping", s.clip_grad, 0)
-      .choice("resume", "never: always from the start [never]", {{"never"}, {"auto"}}, [](size_t) {})
+      .list("resume", "never", "every run starts from the beginning [never]",
+            [](const std::string& text, const std::string& where) {
+              if (text == "never") return;
+              throw UsageError(
+                  fmt::format("{}: got \"{}\": resuming is not built yet. Hint: --resume never", where, text));
+            })
       .not_built("save-interval", "the weights are saved once, at the end of the run");
 }
 

@@ -13,7 +13,7 @@ namespace ringfold {
 enum class FlagKind { kSwitch, kInteger, kNumber, kText, kList };
 
 struct Flag {
-  std::string name;         // without the leading --
+  std::string name;         // without the leading --; launch's "processes" is also -n
   std::string placeholder;  // of the value in --help; empty for a switch
   std::string help;
   std::string group;

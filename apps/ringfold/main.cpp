@@ -51,8 +51,7 @@ bool needs_all_ranks(Command command) {
 }
 
 // All ranks of a job have the same flags, so one of them says what is wrong with them.
-int refuse_flags(Command command, const UsageError& error) {
-  if (needs_all_ranks(command)) return refuse_parallel_start(error);
+int refuse_once(const UsageError& error) {
   return read_launch_env().rank.value() == 0 ? print_error(error) : static_cast<int>(error.exit_code());
 }
 
@@ -68,12 +67,17 @@ int run(const std::vector<std::string>& arguments) {
     write_stdout("ringfold " RINGFOLD_VERSION "\n");
     return 0;
   }
-  const Command command = find_command(arguments[0]);
+  Command command = Command::kPlan;
+  try {
+    command = find_command(arguments[0]);
+  } catch (const UsageError& error) {
+    return refuse_once(error);
+  }
   ParsedCommand parsed;
   try {
     parsed = parse_command(command, {arguments.begin() + 1, arguments.end()});
   } catch (const UsageError& error) {
-    return refuse_flags(command, error);
+    return needs_all_ranks(command) ? refuse_parallel_start(error) : refuse_once(error);
   }
   if (parsed.help) {
     if (read_launch_env().rank.value() == 0) write_stdout(*parsed.help);

@@ -115,9 +115,12 @@ CommandLine read_command_line(Command command, const std::vector<std::string>& a
     line.help = app.help();
     return line;
   } catch (const CLI::ArgumentMismatch& error) {
+    // Texts of CLI11 2.1: "--lr: 1 required X missing", "json was given a disallowed flag override".
     const std::string text = error.what();
+    const size_t begin = std::min(text.find_first_not_of('-'), text.size());
+    const std::string name = text.substr(begin, text.find_first_of(": ", begin) - begin);
     throw UsageError(
-        fmt::format("[flags] {}: {}", text.substr(0, text.find_first_of(": ")),
+        fmt::format("[flags] --{}: {}", name,
                     text.find("missing") != std::string::npos ? "got no value, expected one" : "takes no value"));
   } catch (const CLI::ParseError& error) {
     const std::string text = error.what();

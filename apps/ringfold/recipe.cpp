@@ -9,7 +9,6 @@
 #include <map>
 #include <sstream>
 
-#define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
 
 #include "ringfold/base/error.h"
@@ -88,26 +87,39 @@ class Reader {
       : file_(file), flags_(flags), command_(command) {}
 
   void read(const toml::table& table) {
-    for (const auto& [key, node] : table) {
-      if (const auto* inner = node.as_table()) {
-        read(*inner);
-      } else {
-        read_entry(std::string(key.str()), key.source().begin.line, node);
-      }
-    }
+    collect(table);
+    // toml++ keeps keys in alphabetic order; errors should come in that of the file.
+    std::stable_sort(found_.begin(), found_.end(), [](const Found& a, const Found& b) { return a.line < b.line; });
+    for (const Found& found : found_) read_entry(found);
   }
 
   std::vector<RecipeEntry> take() { return std::move(entries_); }
 
  private:
-  void read_entry(const std::string& key, uint32_t line, const toml::node& node) {
-    const std::string where = fmt::format("[recipe] {}:{}: {}", file_, line, key);
-    std::string name = key;
+  struct Found {
+    std::string key;
+    uint32_t line;
+    const toml::node* node;
+  };
+
+  void collect(const toml::table& table) {
+    for (const auto& [key, node] : table) {
+      if (const auto* inner = node.as_table()) {
+        collect(*inner);
+      } else {
+        found_.push_back({std::string(key.str()), static_cast<uint32_t>(key.source().begin.line), &node});
+      }
+    }
+  }
+
+  void read_entry(const Found& found) {
+    const std::string where = fmt::format("[recipe] {}:{}: {}", file_, found.line, found.key);
+    std::string name = found.key;
     std::replace(name.begin(), name.end(), '_', '-');
     const Flag& flag = find(name, where);
-    const auto [first, is_new] = line_of_.emplace(name, line);
+    const auto [first, is_new] = line_of_.emplace(name, found.line);
     if (!is_new) throw UsageError(fmt::format("{}: given twice, first on line {}", where, first->second));
-    entries_.push_back({&flag, text_of(node, flag, where), where});
+    entries_.push_back({&flag, text_of(*found.node, flag, where), where});
   }
 
   const Flag& find(const std::string& name, const std::string& where) const {
@@ -144,6 +156,7 @@ class Reader {
   const std::string& file_;
   const std::vector<Flag>& flags_;
   Command command_;
+  std::vector<Found> found_;
   std::map<std::string, uint32_t> line_of_;
   std::vector<RecipeEntry> entries_;
 };
