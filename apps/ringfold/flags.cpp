@@ -155,7 +155,7 @@ void add_data(Table& table, RunSettings& s, CommandOptions& options) {
       .text("data", "FILE", "samples with token ids: .jsonl or .jsonl.gz (docs/reference/data.md)", s.data_file)
       .toggle("skip-bad-samples", "leave bad samples out and count them, instead of ending", s.skip_bad_samples)
       .integer("global-batch-size", "samples of one optimizer step [all]", s.global_batch_size, 1)
-      .not_built("tokenizer", "tokenize with scripts/data/tokenize.py and give token ids");
+      .not_built("tokenizer", "tokenize with scripts/data/tokenize_text.py and give token ids");
   table.by(kPlan).text("lengths", "L,L,...", "sample lengths in tokens, instead of a file", options.lengths,
                        FlagKind::kList);
   table.by(kPlan | kBench)

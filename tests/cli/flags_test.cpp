@@ -107,7 +107,7 @@ TEST(Cli, values_that_are_missing_or_wrong) {
 
 TEST(Cli, what_is_not_built_yet_is_refused_by_name) {
   EXPECT_EQ(refusal({"train", "--tokenizer", "DIR"}),
-            "[flags] --tokenizer: not built yet. Hint: tokenize with scripts/data/tokenize.py and give token ids");
+            "[flags] --tokenizer: not built yet. Hint: tokenize with scripts/data/tokenize_text.py and give token ids");
   EXPECT_EQ(refusal({"train", "--save-interval", "5"}),
             "[flags] --save-interval: not built yet. Hint: the weights are saved once, at the end of the run");
   EXPECT_THAT(refusal({"train", "--sequence-parallel", "1"}), HasSubstr("--sequence-parallel: not built yet"));
