@@ -101,7 +101,7 @@ TEST(LinearLogProb, whole_logits_are_never_held) {
     getrusage(RUSAGE_SELF, &usage);
     return usage.ru_maxrss * int64_t{1024};
   };
-  constexpr int64_t kRows = 4096, kVocabulary = 50000, kHidden = 4;
+  constexpr int64_t kRows = 2048, kVocabulary = 50000, kHidden = 4;
   const at::Tensor weight = at::randn({kVocabulary, kHidden}).requires_grad_();
   const at::Tensor hidden = at::randn({kRows, kHidden}).requires_grad_();
   const at::Tensor target = at::randint(kVocabulary, {kRows}, at::TensorOptions(at::kLong));

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "models/error_text.h"
+#include "models/test_tools.h"
 #include "ringfold/base/error.h"
 
 namespace ringfold {
@@ -36,7 +36,7 @@ Json qwen3() {
 }
 
 std::string write_config(const std::string& text) {
-  const std::string file = ::testing::TempDir() + "ringfold_config_test.json";
+  const std::string file = scratch_folder() + "/ringfold_config_test.json";
   std::ofstream(file) << text;
   return file;
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "models/pack_run.h"
+#include "models/test_tools.h"
 
 namespace ringfold {
 namespace {
@@ -98,7 +99,7 @@ TEST_P(Golden, loss_and_gradients_match_packed) {
 
 TEST_P(Golden, export_reads_back_with_equal_values) {
   const DenseModel model = load(at::kFloat);
-  const std::string folder = ::testing::TempDir() + "ringfold_golden_export_" + GetParam();
+  const std::string folder = scratch_folder() + "/" + GetParam();
   export_hf(model, folder);
   const ModelConfig config = load_model_config(folder);
   EXPECT_EQ(nlohmann::json::parse(config.json)["dtype"], "float32");

@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "dist/thread_ranks.h"
-#include "models/error_text.h"
 #include "models/pack_run.h"
+#include "models/test_tools.h"
 #include "ringfold/base/error.h"
 
 namespace ringfold {
@@ -20,7 +20,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string converted_folder() {
-  return ::testing::TempDir() + "ringfold_llama2c";
+  return scratch_folder() + "/ringfold_llama2c";
 }
 
 // The trained 260 K model of llama2.c and its fp64 reference numbers.
@@ -100,7 +100,7 @@ std::string tiny_file(int32_t vocabulary, std::array<int32_t, 7> header = {4, 6,
 }
 
 std::string conversion_error(const std::string& bytes) {
-  const std::string file = ::testing::TempDir() + "ringfold_llama2c.bin";
+  const std::string file = scratch_folder() + "/ringfold_llama2c.bin";
   std::ofstream(file, std::ios::binary) << bytes;
   return message_of<DataError>([&] { convert_llama2c(file, converted_folder()); });
 }

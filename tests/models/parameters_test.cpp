@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "models/error_text.h"
 #include "models/pack_run.h"
+#include "models/test_tools.h"
 #include "ringfold/base/error.h"
 #include "ringfold/models/common/rope_table.h"
 
@@ -84,8 +84,7 @@ TEST(Parameters, have_the_range_order_and_decay_of_their_kind) {
 class Loading : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ =
-        ::testing::TempDir() + "ringfold_loading_" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    folder_ = scratch_folder() + "/" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }

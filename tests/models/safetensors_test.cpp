@@ -9,7 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "models/error_text.h"
+#include "models/test_tools.h"
 #include "ringfold/base/error.h"
 
 namespace ringfold {
@@ -21,8 +21,7 @@ using ::testing::HasSubstr;
 class Safetensors : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = ::testing::TempDir() + "ringfold_safetensors_" +
-              ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    folder_ = scratch_folder() + "/" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
     file_ = folder_ + "/model.safetensors";
@@ -156,6 +155,24 @@ TEST_F(Safetensors, every_cut_of_a_file_is_refused) {
   }
 }
 
+TEST_F(Safetensors, no_changed_byte_leads_beyond_a_data_error) {
+  write_safetensors(file_, {{"a", at::ones({3})}, {"b", at::ones({2, 2}, at::kBool)}});
+  std::ifstream in(file_, std::ios::binary);
+  const std::string whole((std::istreambuf_iterator<char>(in)), {});
+  int refused = 0;
+  for (size_t place = 0; place < whole.size(); ++place) {
+    for (const char byte : {'\0', '9', '-', '"', '[', '}', ',', '\xff'}) {
+      std::string changed = whole;
+      changed[place] = byte;
+      write_bytes(changed);
+      const std::string message = message_of<DataError>([&] { read_safetensors(file_); });
+      EXPECT_FALSE(message.starts_with("another exception")) << place << " " << message;
+      refused += message != "nothing thrown";
+    }
+  }
+  EXPECT_GT(refused, 500);
+}
+
 TEST_F(Safetensors, an_absent_file_and_a_folder_are_named) {
   EXPECT_THAT(message_of<DataError>([&] { read_safetensors(file_); }), names("No such file"));
   EXPECT_THAT(message_of<DataError>([&] { read_safetensors(folder_); }), HasSubstr("not a regular file"));
@@ -165,7 +182,7 @@ TEST_F(Safetensors, an_absent_file_and_a_folder_are_named) {
 
 std::vector<NamedTensor> four() {
   std::vector<NamedTensor> tensors;
-  for (const char* name : {"a", "b", "c", "d"}) tensors.push_back({name, at::full({10}, name[0] - 'a')});
+  for (const char* name : {"a", "b", "c", "d"}) tensors.push_back({name, at::full({10}, 0.5 * (name[0] - 'a'))});
   return tensors;
 }
 
@@ -200,7 +217,7 @@ TEST_F(Safetensors, an_index_that_does_not_fit_its_shards_is_refused) {
   json["weight_map"]["a"] = "model-00002-of-00002.safetensors";
   EXPECT_THAT(with(json), names("tensor 'a'"));
   json = good;
-  json["weight_map"]["a"] = "model-00009-of-00002.safetensors";
+  json["weight_map"]["a"] = json["weight_map"]["b"] = "model-00009-of-00002.safetensors";
   EXPECT_THAT(with(json), HasSubstr("model-00009-of-00002.safetensors: open"));
   json = good;
   json["weight_map"]["a"] = "../elsewhere.safetensors";
