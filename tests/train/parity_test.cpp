@@ -32,11 +32,14 @@ class Parity : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(Parity, every_policy_and_scheme_equals_one_rank) {
   const auto [world, max_cp] = GetParam();
+  std::vector<RunPlan> runs;
+  std::vector<RunOutcome> references;
+  std::vector<std::string> names;
   for (const LengthSet& set : length_sets(max_cp)) {
-    for (const bool float64 : {true, false}) {
+    for (const std::string dtype : {"float64", "float32"}) {
       RunPlan run;
       run.settings = dynamic_settings(world, 16 * max_cp, 16);
-      run.settings.dtype = float64 ? "float64" : "float32";
+      run.settings.dtype = dtype;
       run.data = make_dataset(set.lengths);
       const RunOutcome reference = run_reference(run);
       for (const CpPolicy policy : {CpPolicy::kUniform, CpPolicy::kStatic}) {
@@ -46,13 +49,18 @@ TEST_P(Parity, every_policy_and_scheme_equals_one_rank) {
             run.settings.parallel.cp_policy_given = true;
             run.settings.parallel.cp_comm_type = comm;
             run.settings.recompute = recompute;
-            const std::string what = set.name + " " + run.settings.dtype + " " + std::string(to_string(policy)) + " " +
-                                     std::string(to_string(comm)) + " recompute " + recompute;
-            expect_equal_outcomes(run_layout(run), reference, float64, what);
+            runs.push_back(run);
+            references.push_back(reference);
+            names.push_back(set.name + " " + dtype + " " + std::string(to_string(policy)) + " " +
+                            std::string(to_string(comm)) + " recompute " + recompute);
           }
         }
       }
     }
+  }
+  const std::vector<RunOutcome> outcomes = run_layouts(runs);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    expect_equal_outcomes(outcomes[i], references[i], runs[i].settings.dtype == "float64", names[i]);
   }
 }
 

@@ -130,31 +130,43 @@ inline RunOutcome run_on_rank(const RunPlan& run, Session& session) {
   return outcome;
 }
 
-// Runs on every rank; returns rank 0's outcome after checking that all ranks ended with the same bits.
-inline RunOutcome run_layout(RunPlan run) {
+// Runs the plans one after the other on the same ranks (connecting ranks costs more than a tiny step); returns rank 0's
+// outcomes after checking that all ranks ended with the same bits. All plans have the same world size.
+inline std::vector<RunOutcome> run_layouts(const std::vector<RunPlan>& runs) {
   log::set_level(log::Level::kWarning);
+  const int world = runs.front().settings.parallel.world_size;
   std::mutex mutex;
-  std::vector<RunOutcome> outcomes(static_cast<size_t>(run.settings.parallel.world_size));
-  run_ranks(run.settings.parallel.world_size, [&](RankContext& at) {
-    Session session;
-    session.settings = run.settings;
-    session.env.rank = at.rank;
-    session.env.world_size = at.world;
-    session.topology = derive_topology(run.settings.parallel);
-    session.lane_rank = at.lane_rank;
-    session.exchange = &at.exchange;
-    session.reductions = &at.collectives;
-    RunOutcome outcome = run_on_rank(run, session);
-    const std::lock_guard lock(mutex);
-    outcomes[static_cast<size_t>(at.rank.value())] = std::move(outcome);
-  });
-  for (const RunOutcome& other : outcomes) {
-    EXPECT_TRUE(at::equal(other.gradients, outcomes[0].gradients));
-    EXPECT_EQ(other.loss, outcomes[0].loss);
-    EXPECT_EQ(other.log_probs, outcomes[0].log_probs);
+  std::vector<std::vector<RunOutcome>> outcomes(static_cast<size_t>(world));
+  run_ranks(
+      world,
+      [&](RankContext& at) {
+        std::vector<RunOutcome> mine;
+        for (const RunPlan& run : runs) {
+          Session session;
+          session.settings = run.settings;
+          session.env.rank = at.rank;
+          session.env.world_size = at.world;
+          session.topology = derive_topology(run.settings.parallel);
+          session.lane_rank = at.lane_rank;
+          session.exchange = &at.exchange;
+          session.reductions = &at.collectives;
+          mine.push_back(run_on_rank(run, session));
+        }
+        const std::lock_guard lock(mutex);
+        outcomes[static_cast<size_t>(at.rank.value())] = std::move(mine);
+      },
+      std::chrono::seconds(60));
+  for (const auto& other : outcomes) {
+    for (size_t i = 0; i < runs.size(); ++i) {
+      EXPECT_TRUE(at::equal(other[i].gradients, outcomes[0][i].gradients));
+      EXPECT_EQ(other[i].loss, outcomes[0][i].loss);
+      EXPECT_EQ(other[i].log_probs, outcomes[0][i].log_probs);
+    }
   }
   return outcomes[0];
 }
+
+inline RunOutcome run_layout(const RunPlan& run) { return run_layouts({run}).front(); }
 
 // REF of the cases: the same samples in one process, one sample at a time, no packing, no CP, plain attention.
 inline RunOutcome run_reference(RunPlan run) {
