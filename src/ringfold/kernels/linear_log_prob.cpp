@@ -13,7 +13,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// logits / temperature of some rows, minus their log-sum-exp where that is known.
 at::Tensor chunk_logits(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, double temperature) {
   at::Tensor logits_nv = at::matmul(hidden_nh, weight_vh.t());
   if (temperature != 1.0) logits_nv.div_(temperature);
@@ -30,13 +29,18 @@ struct LinearLogProb : torch::autograd::Function<LinearLogProb> {
     const at::Tensor greedy_n = at::empty({rows}, hidden_nh.options().dtype(at::kBool));
     for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
       const int64_t end = std::min(rows, begin + chunk_rows);
-      at::Tensor logits_nv = chunk_logits(hidden_nh.slice(0, begin, end), weight_vh, temperature);
-      const at::Tensor target_1 = target_n.slice(0, begin, end).unsqueeze(1);
-      lse_n.slice(0, begin, end).copy_(logits_nv.logsumexp(1));
-      greedy_n.slice(0, begin, end).copy_(logits_nv.argmax(1) == target_1.squeeze(1));
-      const at::Tensor log_p_nv = logits_nv.sub_(lse_n.slice(0, begin, end).unsqueeze(1));
-      log_prob_n.slice(0, begin, end).copy_(log_p_nv.gather(1, target_1).squeeze(1));
-      entropy_n.slice(0, begin, end).copy_(log_p_nv.exp().mul_(log_p_nv).sum(1).neg_());
+      // With x = logits - max and s = sum exp(x): log p = x - log s, entropy = log s - sum exp(x) x / s. One
+      // exponential and two buffers of a chunk.
+      at::Tensor x_nv = chunk_logits(hidden_nh.slice(0, begin, end), weight_vh, temperature);
+      const at::Tensor max_n = x_nv.amax(1);
+      x_nv.sub_(max_n.unsqueeze(1));
+      at::Tensor exp_nv = x_nv.exp();
+      const at::Tensor sum_n = exp_nv.sum(1), log_sum_n = sum_n.log();
+      const at::Tensor target_x_n = x_nv.gather(1, target_n.slice(0, begin, end).unsqueeze(1)).squeeze(1);
+      lse_n.slice(0, begin, end).copy_(max_n + log_sum_n);
+      log_prob_n.slice(0, begin, end).copy_(target_x_n - log_sum_n);
+      entropy_n.slice(0, begin, end).copy_(log_sum_n - exp_nv.mul_(x_nv).sum(1) / sum_n);
+      greedy_n.slice(0, begin, end).copy_(target_x_n == 0);
     }
     ctx->save_for_backward({hidden_nh, weight_vh, target_n, lse_n, entropy_n});
     ctx->saved_data["chunk_rows"] = chunk_rows;

@@ -30,6 +30,13 @@ struct Entry {
 
 constexpr const char* kDamagedHint = "the file is damaged or not a safetensors file; copy it again";
 
+// JSON for a message: a damaged header may hold any amount of it.
+std::string brief(const Json& json) {
+  constexpr size_t kShown = 120;
+  const std::string text = json.dump();
+  return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
+}
+
 // Parses the header; names given twice are an error (a plain JSON parser would keep the last one in silence).
 Json parse_header(const InputFile& file, const std::string& text) {
   std::set<std::string> names;
@@ -67,13 +74,13 @@ std::optional<uint64_t> tensor_bytes(const std::vector<int64_t>& shape, uint64_t
 Entry read_entry(const InputFile& file, const std::string& name, const Json& json, uint64_t data_bytes) {
   const std::string what = fmt::format("tensor '{}'", name);
   if (!json.is_object() || !json.contains("dtype") || !json.contains("shape") || !json.contains("data_offsets")) {
-    file.fail(what, json.dump(), "an object with dtype, shape and data_offsets", kDamagedHint);
+    file.fail(what, brief(json), "an object with dtype, shape and data_offsets", kDamagedHint);
   }
   Entry entry{.name = name, .shape = {}};
   const Json& dtype = json["dtype"];
   const DtypeName* known = dtype.is_string() ? find_dtype(dtype.get<std::string>()) : nullptr;
   if (known == nullptr) {
-    file.fail(what + " dtype", dtype.dump(), "F64, F32, F16, BF16, I64, I32, I16, I8, U8 or BOOL",
+    file.fail(what + " dtype", brief(dtype), "F64, F32, F16, BF16, I64, I32, I16, I8, U8 or BOOL",
               "convert the weights to one of these types");
   }
   entry.dtype = known->type;
@@ -82,25 +89,25 @@ Entry read_entry(const InputFile& file, const std::string& name, const Json& jso
   };
   const Json& shape = json["shape"];
   if (!shape.is_array() || !std::all_of(shape.begin(), shape.end(), is_count)) {
-    file.fail(what + " shape", shape.dump(), "a list of non-negative integers", kDamagedHint);
+    file.fail(what + " shape", brief(shape), "a list of non-negative integers", kDamagedHint);
   }
   entry.shape = shape.get<std::vector<int64_t>>();
   const Json& offsets = json["data_offsets"];
   if (!offsets.is_array() || offsets.size() != 2 || !std::all_of(offsets.begin(), offsets.end(), is_count)) {
-    file.fail(what + " data_offsets", offsets.dump(), "two non-negative integers", kDamagedHint);
+    file.fail(what + " data_offsets", brief(offsets), "two non-negative integers", kDamagedHint);
   }
   entry.begin = offsets[0].get<uint64_t>();
   entry.end = offsets[1].get<uint64_t>();
   if (entry.begin > entry.end || entry.end > data_bytes) {
-    file.fail(what + " data_offsets", offsets.dump(),
+    file.fail(what + " data_offsets", brief(offsets),
               fmt::format("begin <= end <= {} (bytes of data in the file)", data_bytes),
               "the file is cut off or damaged; copy it again");
   }
   const std::optional<uint64_t> bytes = tensor_bytes(entry.shape, known->bytes);
   if (!bytes || *bytes != entry.end - entry.begin) {
-    file.fail(what, fmt::format("{} bytes at data_offsets {}", entry.end - entry.begin, offsets.dump()),
-              bytes ? fmt::format("{} for {} of shape {}", *bytes, known->name, shape.dump())
-                    : fmt::format("a shape whose size fits 63 bits, not {}", shape.dump()),
+    file.fail(what, fmt::format("{} bytes at data_offsets {}", entry.end - entry.begin, brief(offsets)),
+              bytes ? fmt::format("{} for {} of shape {}", *bytes, known->name, brief(shape))
+                    : fmt::format("a shape whose size fits 63 bits, not {}", brief(shape)),
               kDamagedHint);
   }
   return entry;
@@ -129,7 +136,7 @@ void check_cover(const InputFile& file, std::vector<Entry>& entries, uint64_t da
 void check_metadata(const InputFile& file, const Json& metadata) {
   const auto is_text = [](const Json& value) { return value.is_string(); };
   if (!metadata.is_object() || !std::all_of(metadata.begin(), metadata.end(), is_text)) {
-    file.fail("__metadata__", metadata.dump(), "an object of strings", kDamagedHint);
+    file.fail("__metadata__", brief(metadata), "an object of strings", kDamagedHint);
   }
 }
 
@@ -157,7 +164,7 @@ std::map<std::string, std::string> read_weight_map(const InputFile& index) {
     const std::string file = shard.is_string() ? shard.get<std::string>() : "";
     // A plain name: an index may not reach outside its own folder.
     if (file.empty() || file == ".." || file == "." || file.find('/') != std::string::npos) {
-      index.fail(fmt::format("weight_map entry '{}'", name), shard.dump(), "a file name inside the folder",
+      index.fail(fmt::format("weight_map entry '{}'", name), brief(shard), "a file name inside the folder",
                  kDamagedHint);
     }
     map[name] = file;

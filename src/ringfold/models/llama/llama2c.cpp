@@ -60,6 +60,26 @@ ModelConfig read_header(const InputFile& file, Header& header) {
   return config;
 }
 
+// Two tables of sines and cosines that llama2.c stores and the configuration gives.
+int64_t rope_table_floats(const ModelConfig& config) {
+  return config.max_position_embeddings * config.head_dim;
+}
+
+void check_size(const InputFile& file, const ModelConfig& config) {
+  const int64_t q_dim = config.num_attention_heads * config.head_dim;
+  const int64_t kv_dim = config.num_key_value_heads * config.head_dim;
+  const int64_t layer_floats = config.hidden_size * (2 + 2 * q_dim + 2 * kv_dim + 3 * config.intermediate_size);
+  const int64_t table_floats = config.vocab_size * config.hidden_size * (config.tie_word_embeddings ? 1 : 2);
+  const int64_t floats =
+      config.num_hidden_layers * layer_floats + config.hidden_size + rope_table_floats(config) + table_floats;
+  const auto expected = static_cast<uint64_t>(floats) * sizeof(float) + sizeof(Header);
+  if (file.size_bytes() != expected) {
+    file.fail("file size", fmt::format("{} bytes", file.size_bytes()),
+              fmt::format("{} bytes for {} layers of {}", expected, config.num_hidden_layers, config.hidden_size),
+              "the file is cut off, or of another version");
+  }
+}
+
 // Pairs (0,1), (2,3), ... of each head become pairs (0, d/2), (1, d/2 + 1), ...: even rows first, then odd ones.
 at::Tensor to_half_rotation(const at::Tensor& weight, int64_t head_dim) {
   const int64_t rows = weight.size(0), columns = weight.size(1);
@@ -74,17 +94,8 @@ void convert_llama2c(const std::string& path, const std::string& folder) {
   const ModelConfig config = read_header(file, header);
   const int64_t layers = config.num_hidden_layers, hidden = config.hidden_size, head_dim = config.head_dim;
   const int64_t q_dim = config.num_attention_heads * head_dim, kv_dim = config.num_key_value_heads * head_dim;
-  const int64_t rope_floats = config.max_position_embeddings * head_dim;  // two tables of half the head each
 
-  const int64_t layer_floats = hidden * (2 + 2 * q_dim + 2 * kv_dim + 3 * config.intermediate_size);
-  const int64_t table_floats = config.vocab_size * hidden * (config.tie_word_embeddings ? 1 : 2);
-  const int64_t floats = layers * layer_floats + hidden + rope_floats + table_floats;
-  const auto expected = static_cast<uint64_t>(floats) * sizeof(float) + sizeof header;
-  if (file.size_bytes() != expected) {
-    file.fail("file size", fmt::format("{} bytes", file.size_bytes()),
-              fmt::format("{} bytes for {} layers of {}", expected, layers, hidden),
-              "the file is cut off, or of another version");
-  }
+  check_size(file, config);
 
   uint64_t offset = sizeof header;
   const auto take = [&](at::IntArrayRef shape) {
@@ -113,7 +124,7 @@ void convert_llama2c(const std::string& path, const std::string& folder) {
   take_layers("mlp.down_proj", {hidden, config.intermediate_size}, false);
   take_layers("mlp.up_proj", {config.intermediate_size, hidden}, false);
   tensors.push_back({"model.norm.weight", take({hidden})});
-  offset += static_cast<uint64_t>(rope_floats) * sizeof(float);
+  offset += static_cast<uint64_t>(rope_table_floats(config)) * sizeof(float);
   if (!config.tie_word_embeddings) tensors.push_back({"lm_head.weight", take({config.vocab_size, hidden})});
 
   write_safetensors_folder(folder, tensors);

@@ -46,20 +46,20 @@ at::Tensor DenseModel::forward(const at::Tensor& ids_t, const CpContextPtr& cont
   const bool again = recompute == Recompute::kFull && at::GradMode::is_enabled();
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
     x_th = again ? recomputed_layer(*this, layer, x_th, rope.cos_td, rope.sin_td, context)
-                 : layer_forward(layer, x_th, rope.cos_td, rope.sin_td, context);
+                 : layer_forward(layer, x_th, rope.cos_td, rope.sin_td, context, Phase::kForward);
   }
   return rms_norm(x_th, final_norm_, config_.rms_norm_eps);
 }
 
 at::Tensor DenseModel::layer_forward(int layer, const at::Tensor& x_th, const at::Tensor& cos_td,
-                                     const at::Tensor& sin_td, const CpContextPtr& context) const {
+                                     const at::Tensor& sin_td, const CpContextPtr& context, Phase phase) const {
   const DenseLayer& at = layers_[static_cast<size_t>(layer)];
-  const at::Tensor attended_th = x_th + attention_part(layer, x_th, cos_td, sin_td, context);
+  const at::Tensor attended_th = x_th + attention_part(layer, x_th, cos_td, sin_td, context, phase);
   return attended_th + mlp_part(at, attended_th);
 }
 
 at::Tensor DenseModel::attention_part(int layer, const at::Tensor& x_th, const at::Tensor& cos_td,
-                                      const at::Tensor& sin_td, const CpContextPtr& context) const {
+                                      const at::Tensor& sin_td, const CpContextPtr& context, Phase phase) const {
   const DenseLayer& at = layers_[static_cast<size_t>(layer)];
   const int64_t tokens = x_th.size(0), heads = config_.num_attention_heads, kv_heads = config_.num_key_value_heads;
   const int64_t head_dim = config_.head_dim;
@@ -74,7 +74,7 @@ at::Tensor DenseModel::attention_part(int layer, const at::Tensor& x_th, const a
   q_thd = apply_rope(q_thd, cos_td, sin_td);
   k_tgd = apply_rope(k_tgd, cos_td, sin_td);
   const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
-  const at::Tensor out_thd = cp_attention(q_thd, k_tgd, v_tgd, context, layer, scale);
+  const at::Tensor out_thd = cp_attention(q_thd, k_tgd, v_tgd, context, layer, scale, phase);
   return linear(out_thd.reshape({tokens, heads * head_dim}), at.o, at.o_bias);
 }
 

@@ -1,5 +1,5 @@
 // The dense decoder (Qwen3, and Llama as its special case without q/k norm), as single-device code: context parallelism
-// enters only through the CpContext argument. Formulas: Qwen3 technical report; layer by layer in docs/algorithms.md.
+// enters only through the CpContext argument. Formulas: Qwen3 technical report; layer by layer in docs/algorithms_models.md.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -52,9 +52,9 @@ class DenseModel {
   // Pad rows are zeroed after the embedding, whatever their id.
   at::Tensor forward(const at::Tensor& ids_t, const CpContextPtr& context, Recompute recompute) const;
 
-  // One layer with the formulas written out; also what a recompute runs again. cos, sin: (local tokens, head dim).
+  // One layer; `phase` is kRecompute when the backward runs it again. cos, sin: (local tokens, head dim).
   at::Tensor layer_forward(int layer, const at::Tensor& x_th, const at::Tensor& cos_td, const at::Tensor& sin_td,
-                           const CpContextPtr& context) const;
+                           const CpContextPtr& context, Phase phase) const;
   // Tensors of one layer that have gradients, in a fixed order.
   std::vector<at::Tensor> layer_parameters(int layer) const;
 
@@ -64,7 +64,7 @@ class DenseModel {
  private:
   void build(at::ScalarType dtype);
   at::Tensor attention_part(int layer, const at::Tensor& x_th, const at::Tensor& cos_td, const at::Tensor& sin_td,
-                            const CpContextPtr& context) const;
+                            const CpContextPtr& context, Phase phase) const;
   at::Tensor mlp_part(const DenseLayer& at, const at::Tensor& x_th) const;
 
   ModelConfig config_;

@@ -27,7 +27,7 @@ struct RecomputedLayer : torch::autograd::Function<RecomputedLayer> {
     ctx->saved_data["call"] = c10::IValue::make_capsule(call);
     ctx->saved_data["parameters"] = static_cast<int64_t>(parameters.size());
     ctx->save_for_backward({x_th, cos_td, sin_td});
-    return call->model.layer_forward(call->layer, x_th, cos_td, sin_td, call->context);
+    return call->model.layer_forward(call->layer, x_th, cos_td, sin_td, call->context, Phase::kForward);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -39,7 +39,8 @@ struct RecomputedLayer : torch::autograd::Function<RecomputedLayer> {
     for (const at::Tensor& parameter : call.model.layer_parameters(call.layer)) inputs.push_back(parameter);
 
     at::AutoGradMode grad_mode(true);
-    const at::Tensor y_th = call.model.layer_forward(call.layer, x_th, saved[1], saved[2], call.context);
+    const at::Tensor y_th =
+        call.model.layer_forward(call.layer, x_th, saved[1], saved[2], call.context, Phase::kRecompute);
     const variable_list found = torch::autograd::grad({y_th}, inputs, {grads[0]});
     // Order of forward's arguments: x, cos, sin, call, parameters.
     variable_list result = {found[0], at::Tensor(), at::Tensor(), at::Tensor()};
