@@ -1,6 +1,7 @@
 #include "flags.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <limits>
 

@@ -1,5 +1,6 @@
 // The program: finds the subcommand, reads its flags, runs it, and turns whatever went wrong into one line.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <exception>
 #include <new>

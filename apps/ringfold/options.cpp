@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -175,7 +176,7 @@ void check_together(Command command, const RunSettings& s, const CommandOptions&
   };
   single(s.parallel.tensor_model_parallel_size, "--tensor-model-parallel-size");
   single(s.parallel.pipeline_model_parallel_size, "--pipeline-model-parallel-size");
-  if (s.eval_interval > 0 && s.eval_data_file.empty()) {
+  if (command == Command::kTrain && s.eval_interval > 0 && s.eval_data_file.empty()) {
     throw UsageError(fmt::format("[flags] --eval-interval: got {} without --eval-data. Hint: add --eval-data FILE",
                                  s.eval_interval));
   }

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/run_binary.h"
@@ -237,6 +238,17 @@ output-dir = "run"
   EXPECT_EQ(plan_json({"--config", recipe, list})["summary"]["tokens"], 11);
   EXPECT_THAT(run_binary({"plan", "--config", recipe}).err,
               HasSubstr("keys of the recipe without a meaning for plan: lr, output-dir"));
+}
+
+TEST(Recipe, all_recipes_of_the_repository_are_valid) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(RINGFOLD_SOURCE_DIR "/recipes")) {
+    const Outcome outcome =
+        run_binary({"plan", "--config", entry.path(), "--lengths", "900,100,30", "--world-size", "8"});
+    EXPECT_EQ(outcome.code, 0) << entry.path() << ": " << outcome.err;
+    ++count;
+  }
+  EXPECT_GE(count, 3);
 }
 
 TEST(Recipe, switches_can_be_turned_off) {

@@ -1,6 +1,7 @@
 #include "ringfold/data/sample_json.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <cfloat>
