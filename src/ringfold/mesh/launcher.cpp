@@ -1,0 +1,319 @@
+#include "ringfold/mesh/launcher.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "ringfold/base/error.h"
+
+extern char** environ;
+
+namespace ringfold {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// An exit that may be an echo waits this long for the signal that was its cause.
+constexpr std::chrono::milliseconds kCauseWindow{1000};
+constexpr std::chrono::seconds kKillDelay{5};
+constexpr int kCannotRun = 127;
+
+struct Child {
+  int rank;
+  pid_t pid;
+  bool running = true;
+};
+
+// How a rank ended, when not with code 0.
+struct Failure {
+  int rank;
+  pid_t pid;
+  int status;  // of waitpid
+
+  bool by_signal() const { return WIFSIGNALED(status); }
+  int code() const { return by_signal() ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+};
+
+int usable_cores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+// SIGINT, SIGTERM and SIGCHLD stay blocked while the launcher lives and are taken by sigtimedwait; ranks get the old
+// mask back.
+class SignalQueue {
+ public:
+  SignalQueue() {
+    sigemptyset(&signals_);
+    for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&signals_, signal);
+    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+  }
+  ~SignalQueue() {
+    // A late SIGTERM of our own making must not end the caller after all.
+    timespec now{};
+    while (sigtimedwait(&signals_, nullptr, &now) > 0) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SignalQueue(const SignalQueue&) = delete;
+  SignalQueue& operator=(const SignalQueue&) = delete;
+
+  std::optional<siginfo_t> next(std::chrono::milliseconds limit) const {
+    siginfo_t info{};
+    const timespec wait{limit.count() / 1000, limit.count() % 1000 * 1000000};
+    if (sigtimedwait(&signals_, &info, &wait) <= 0) return std::nullopt;
+    return info;
+  }
+  const sigset_t& before() const { return before_; }
+
+ private:
+  sigset_t signals_;
+  sigset_t before_;
+};
+
+// The pipe with one byte in it; see mesh/failure.h.
+class Voice {
+ public:
+  Voice() {
+    if (pipe2(ends_, O_NONBLOCK) != 0 || write(ends_[1], "v", 1) != 1) {
+      throw RunError(
+          fmt::format("[launch] pipe: got '{}', expected a pipe. Hint: raise the limit of open files "
+                      "(ulimit -n).",
+                      std::strerror(errno)));
+    }
+    fcntl(ends_[1], F_SETFD, FD_CLOEXEC);
+  }
+  ~Voice() {
+    close(ends_[0]);
+    close(ends_[1]);
+  }
+  Voice(const Voice&) = delete;
+  Voice& operator=(const Voice&) = delete;
+
+  int fd() const { return ends_[0]; }
+  void take() const {
+    char voice = 0;
+    [[maybe_unused]] const ssize_t got = read(ends_[0], &voice, 1);
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+};
+
+// Strings for execve, made before the fork: a child of a process with threads may not allocate.
+class StringArray {
+ public:
+  explicit StringArray(std::vector<std::string> strings) : strings_(std::move(strings)) {
+    for (std::string& string : strings_) pointers_.push_back(string.data());
+    pointers_.push_back(nullptr);
+  }
+  StringArray(const StringArray&) = delete;
+  StringArray& operator=(const StringArray&) = delete;
+  char** data() { return pointers_.data(); }
+
+ private:
+  std::vector<std::string> strings_;
+  std::vector<char*> pointers_;
+};
+
+std::vector<std::string> rank_environment(const LaunchRequest& request, int rank, uint16_t port, int voice_fd) {
+  std::vector<std::pair<std::string, std::string>> contract = {
+      {"RANK", std::to_string(rank)},
+      {"WORLD_SIZE", std::to_string(request.ranks)},
+      {"LOCAL_RANK", std::to_string(rank)},
+      {"LOCAL_WORLD_SIZE", std::to_string(request.ranks)},
+      {"MASTER_ADDR", "127.0.0.1"},
+      {"MASTER_PORT", std::to_string(port)},
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+      {"TORCHELASTIC_RESTART_COUNT", "0"},
+      {"RINGFOLD_LAUNCH", "1"},
+      {"RINGFOLD_LAUNCH_VOICE", std::to_string(voice_fd)},
+  };
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    contract.emplace_back("OMP_NUM_THREADS", std::to_string(std::max(1, usable_cores() / request.ranks)));
+  }
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view name = std::string_view(*entry).substr(0, std::string_view(*entry).find('='));
+    const bool replaced =
+        std::any_of(contract.begin(), contract.end(), [&](const auto& own) { return own.first == name; });
+    if (!replaced) result.emplace_back(*entry);
+  }
+  for (const auto& [name, value] : contract) result.push_back(name + "=" + value);
+  return result;
+}
+
+class Job {
+ public:
+  explicit Job(const LaunchRequest& request) : request_(request) {
+    c10d::TCPStoreOptions options;
+    options.port = 0;
+    options.isServer = true;
+    options.waitWorkers = false;
+    store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  }
+
+  // An exception on the way must leave no rank behind.
+  ~Job() {
+    if (running() == 0) return;
+    signal_all(SIGKILL);
+    for (const Child& child : children_) {
+      if (child.running) waitpid(child.pid, nullptr, 0);
+    }
+  }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  void start() {
+    for (int rank = 0; rank < request_.ranks; ++rank) start_rank(rank);
+  }
+
+  int wait() {
+    while (running() > 0) {
+      const auto signal = signals_.next(next_wake());
+      if (signal && signal->si_signo != SIGCHLD) pass_on(*signal);
+      reap();
+      stop_the_others();
+    }
+    report();
+    return failure_ ? failure_->code() : 0;
+  }
+
+ private:
+  int running() const {
+    return static_cast<int>(std::count_if(children_.begin(), children_.end(), [](const auto& c) { return c.running; }));
+  }
+
+  void start_rank(int rank) {
+    StringArray argv(request_.argv);
+    StringArray environment(rank_environment(request_, rank, store_->getPort(), voice_.fd()));
+    const std::string refusal = fmt::format(
+        "ringfold: error: [launch] cannot run '{}'. Hint: give an existing, "
+        "executable program.\n",
+        request_.program);
+    const pid_t launcher = getpid();
+    const pid_t pid = fork();
+    if (pid < 0) {
+      throw RunError(
+          fmt::format("[launch] rank {}: got '{}' from fork, expected a process. Hint: raise the limit of "
+                      "processes (ulimit -u) or start fewer ranks.",
+                      rank, std::strerror(errno)));
+    }
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      // The launcher may have died before the line above.
+      if (getppid() != launcher) _exit(kCannotRun);
+      pthread_sigmask(SIG_SETMASK, &signals_.before(), nullptr);
+      execvpe(request_.program.c_str(), argv.data(), environment.data());
+      if (rank == 0 && write(STDERR_FILENO, refusal.data(), refusal.size()) < 0) _exit(kCannotRun);
+      _exit(kCannotRun);
+    }
+    children_.push_back({rank, pid});
+  }
+
+  void signal_all(int signal) const {
+    for (const Child& child : children_) {
+      if (child.running) kill(child.pid, signal);
+    }
+  }
+
+  void pass_on(const siginfo_t& signal) {
+    user_stops_ = true;
+    // Ctrl-C in a terminal reaches the whole process group by itself; a second copy would mean "at once" to the ranks.
+    if (signal.si_code != SI_KERNEL) signal_all(signal.si_signo);
+  }
+
+  void reap() {
+    for (Child& child : children_) {
+      int status = 0;
+      if (!child.running || waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
+      child.running = false;
+      const Failure failure{child.rank, child.pid, status};
+      // After our own SIGTERM the end of a rank tells nothing new.
+      if (failure.code() == 0 || term_sent_) continue;
+      if (!failure_ || (failure.by_signal() && !failure_->by_signal() && !user_stops_)) failure_ = failure;
+      if (!failed_at_) failed_at_ = Clock::now();
+    }
+  }
+
+  void stop_the_others() {
+    // A stop that the user asked for takes its time: the ranks write a checkpoint.
+    if (!failure_ || user_stops_ || running() == 0) return;
+    const auto now = Clock::now();
+    if (!term_sent_ && (failure_->by_signal() || now >= *failed_at_ + kCauseWindow)) {
+      voice_.take();
+      signal_all(SIGTERM);
+      // A stopped rank acts on SIGTERM only when it goes on.
+      signal_all(SIGCONT);
+      term_sent_ = now;
+    }
+    if (term_sent_ && now >= *term_sent_ + kKillDelay) signal_all(SIGKILL);
+  }
+
+  std::chrono::milliseconds next_wake() const {
+    if (!failure_ || user_stops_) return std::chrono::seconds(1);
+    return std::chrono::milliseconds(50);
+  }
+
+  void report() const {
+    if (!failure_ || user_stops_) return;
+    std::string line;
+    const char* others = request_.ranks > 1 ? "; the other ranks were stopped" : "";
+    if (failure_->by_signal()) {
+      const int signal = WTERMSIG(failure_->status);
+      const char* name = sigabbrev_np(signal);
+      const char* hint = signal == SIGKILL ? "SIGKILL without a sender is usually the kernel running out of memory; see "
+                                             "`dmesg`, or start fewer ranks"
+                                           : "that rank's own last lines, or a core file, tell more";
+      line = fmt::format("ringfold: error: [launch] rank {} (pid {}) was killed by signal {} ({}){}. Hint: {}.\n",
+                         failure_->rank, failure_->pid, signal, name ? fmt::format("SIG{}", name) : "real-time", others,
+                         hint);
+    } else if (failure_->code() == static_cast<int>(ExitCode::kFailure) || failure_->code() > kCannotRun) {
+      // The rank has told its error; this only says where. Refusals (1 to 3) say all themselves.
+      line = fmt::format("ringfold: [launch] rank {} (pid {}) ended first, with exit code {}{}.\n", failure_->rank,
+                         failure_->pid, failure_->code(), others);
+    }
+    std::fwrite(line.data(), 1, line.size(), stderr);
+    std::fflush(stderr);
+  }
+
+  const LaunchRequest& request_;
+  SignalQueue signals_;  // before the store, whose threads inherit the mask
+  Voice voice_;
+  c10::intrusive_ptr<c10d::TCPStore> store_;
+  std::vector<Child> children_;
+  std::optional<Failure> failure_;  // the one to report and to return
+  std::optional<Clock::time_point> failed_at_;
+  std::optional<Clock::time_point> term_sent_;
+  bool user_stops_ = false;
+};
+
+}  // namespace
+
+int launch_processes(const LaunchRequest& request) {
+  if (request.ranks < 1) {
+    throw UsageError(fmt::format(
+        "[launch] -n: got {}, expected 1 or more ranks. Hint: ringfold launch -n 4 -- train ...", request.ranks));
+  }
+  if (request.argv.empty()) {
+    throw UsageError("[launch] command: got nothing, expected a subcommand. Hint: ringfold launch -n 4 -- train ...");
+  }
+  Job job(request);
+  job.start();
+  return job.wait();
+}
+
+}  // namespace ringfold
