@@ -86,7 +86,6 @@ TEST_P(Golden, loss_and_gradients_match_packed) {
   torch::autograd::backward({run.loss}, {});
   size_t compared = 0;
   for (const Parameter& parameter : model.parameters()) {
-    // 1e-5 is met by all but gradients that are sums of large cancelling terms; keys' biases are exactly zero in
     // theory.
     const at::Tensor& summary = expected_.at("gradient." + parameter.name);
     EXPECT_LT(gradient_distance(parameter.value.grad(), summary), 1e-5) << parameter.name;

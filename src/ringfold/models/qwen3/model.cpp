@@ -2,6 +2,7 @@
 #include "ringfold/models/qwen3/model.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cmath>
 

@@ -1,5 +1,6 @@
 // The dense decoder (Qwen3, and Llama as its special case without q/k norm), as single-device code: context parallelism
-// enters only through the CpContext argument. Formulas: Qwen3 technical report; layer by layer in docs/algorithms_models.md.
+// enters only through the CpContext argument. Formulas: Qwen3 technical report; layer by layer in
+// docs/algorithms_models.md.
 #pragma once
 
 #include <ATen/core/Tensor.h>

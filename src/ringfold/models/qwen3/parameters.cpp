@@ -1,6 +1,7 @@
 // Where the parameters of the dense decoder come from and go to: drawn, loaded, exported.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
