@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -188,6 +190,16 @@ TEST(PlanJson, plan_ms_appears_only_when_given) {
   EXPECT_FALSE(Json::parse(plan_to_json(plan)).contains("plan_ms"));
   EXPECT_DOUBLE_EQ(Json::parse(plan_to_json(plan, 0.25))["plan_ms"].get<double>(), 0.25);
   EXPECT_TRUE(Json::parse(plan_to_json(plan, 0)).contains("plan_ms"));
+}
+
+TEST(PlanReference, shows_what_the_printers_print) {
+  const Plan plan = planned(dynamic_request(4, 2048, 1024, {2000, 1999, 2000}));
+  std::ifstream stream(RINGFOLD_SOURCE_DIR "/docs/reference/plan_json.md");
+  const std::string page{std::istreambuf_iterator<char>(stream), {}};
+  const size_t start = page.find("```json\n") + 8;
+  const Json shown = Json::parse(page.substr(start, page.find("```", start) - start));
+  EXPECT_EQ(shown, Json::parse(plan_to_json(plan)));
+  EXPECT_THAT(page, HasSubstr("```text\n" + plan_to_text(plan)));
 }
 
 TEST(PlanJson, an_empty_plan_is_complete_json) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ringfold/base/error.h"
 #include "ringfold/plan/partition.h"
 #include "ringfold/plan/plan.h"
 
@@ -68,10 +69,10 @@ int first_micro_batch_count(const PackInput& input, const std::vector<std::vecto
 }
 
 int next_micro_batch_count(int micro_batches, int failures, const std::vector<std::vector<int>>& replicas) {
-  const int64_t step = int64_t{1} << std::min(failures / 16, 30);
   // With one sample a pack the load rule holds, so there is no need to go further.
-  return static_cast<int>(
-      std::max<int64_t>(micro_batches + 1, std::min(micro_batches + step, static_cast<int64_t>(most_items(replicas)))));
+  const int64_t most = static_cast<int64_t>(most_items(replicas));
+  RINGFOLD_ASSERT(micro_batches < most, "packs of one sample broke the load rule");
+  return static_cast<int>(std::min(most, micro_batches + (int64_t{1} << std::min(failures / 16, 30))));
 }
 
 }  // namespace ringfold

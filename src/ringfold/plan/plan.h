@@ -59,7 +59,7 @@ struct Plan {
   PlanSummary summary;
 };
 
-// Load of one sample on each rank of its group: padded(L, c) / c tokens, padded to a multiple of 2c (c = 1: none).
+// A sample's length with pads: a multiple of 2c (c = 1: no pads). Each rank of its group holds a c-th of it.
 int64_t padded_length(int64_t tokens, CpSize c);
 // Real tokens of a sample that group rank `index` of `c` owns under zigzag (chunks index and 2c-1-index).
 int64_t zigzag_real_tokens(int64_t tokens, CpSize c, int index);

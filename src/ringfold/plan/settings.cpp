@@ -153,8 +153,8 @@ void check_capacity(const ParallelSettings& s, int64_t budget, int64_t log_probs
   if (cp_need(context, log_probs_budget) > cp) {
     throw UsageError(fmt::format(
         "--log-probs-max-tokens-per-gpu would need a CP size above the largest: got {}, which needs "
-        "cp = next_power_of_2(ceil(--rollout-max-context-len {} / {})) = {}, expected at most cp = {} (the largest of "
-        "--max-tokens-per-gpu {}). Hint: raise --log-probs-max-tokens-per-gpu to {} or more, or leave it out.",
+        "cp = next_power_of_2(ceil(--rollout-max-context-len {} / {})) = {}, expected at most cp = {}, the largest "
+        "size at --max-tokens-per-gpu {}. Hint: raise --log-probs-max-tokens-per-gpu to {} or more, or leave it out.",
         log_probs_budget, context, log_probs_budget, cp_need(context, log_probs_budget), cp, budget,
         ceil_div(context, cp)));
   }
