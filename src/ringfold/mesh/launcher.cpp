@@ -280,9 +280,10 @@ class Job {
     if (failure_->by_signal()) {
       const int signal = WTERMSIG(failure_->status);
       const char* name = sigabbrev_np(signal);
-      const char* hint = signal == SIGKILL ? "SIGKILL without a sender is usually the kernel running out of memory; see "
-                                             "`dmesg`, or start fewer ranks"
-                                           : "that rank's own last lines, or a core file, tell more";
+      const char* hint = signal == SIGKILL
+                             ? "SIGKILL without a sender is usually the kernel running out of memory; see "
+                               "`dmesg`, or start fewer ranks"
+                             : "that rank's own last lines, or a core file, tell more";
       line = fmt::format("ringfold: error: [launch] rank {} (pid {}) was killed by signal {} ({}){}. Hint: {}.\n",
                          failure_->rank, failure_->pid, signal, name ? fmt::format("SIG{}", name) : "real-time", others,
                          hint);

@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "ringfold/mesh/exchange_collectives.h"
 #include "ringfold/mesh/gloo/gloo_group.h"
 #include "ringfold/mesh/network.h"
 #include "ringfold/mesh/single_rank.h"
@@ -56,7 +57,9 @@ StorePtr connect_store(const LaunchEnv& env, milliseconds limit) {
 }
 
 // Gloo writes to its sockets plainly: without this a peer that has just died ends us by SIGPIPE, and silently.
-void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
+void ignore_broken_pipes() {
+  std::signal(SIGPIPE, SIG_IGN);
+}
 
 std::string key_of(const std::string& name, int rank) {
   return fmt::format("{}/{}", name, rank);
@@ -203,7 +206,7 @@ LaneComms Rendezvous::connect_lane(const std::vector<Rank>& lane, const std::str
   // Two groups: a reduction on the one never waits behind context-parallel traffic on the other.
   LaneComms comms;
   comms.exchange = make_gloo_exchange(connect("cp"), place);
-  comms.collectives = make_gloo_collectives(connect("reduce"), place);
+  comms.collectives = make_exchange_collectives(make_gloo_exchange(connect("reduce"), place), place.self, place.size());
   return comms;
 }
 
