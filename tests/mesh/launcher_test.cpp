@@ -102,6 +102,12 @@ TEST_F(Launcher, keeps_the_users_thread_count) {
   EXPECT_EQ(text_of("omp"), "3\n");
 }
 
+TEST_F(Launcher, ranks_meet_signals_as_the_launcher_did) {
+  // Ignored and blocked signals survive exec; SIGPIPE must end a rank as it ends any shell.
+  EXPECT_EQ(run(1, "grep -E 'SigIgn|SigBlk' /proc/self/status > $OUT/signals"), 0);
+  EXPECT_EQ(text_of("signals"), "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+}
+
 TEST_F(Launcher, hosts_the_store_on_the_port_it_names) {
   if (access("/bin/bash", X_OK) != 0) GTEST_SKIP() << "needs bash";
   testing::internal::CaptureStderr();

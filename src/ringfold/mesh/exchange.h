@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "ringfold/mesh/mesh.h"
@@ -21,6 +22,7 @@ struct ExchangeKey {
   int micro_step = 0;
   int layer = 0;
   Phase phase = Phase::kForward;
+  std::string_view what = {};  // set: a lane-wide collective of this name, which outlives the exchange
 };
 
 // What this rank sends to and receives from one group member. An undefined tensor means "nothing". Tensors are

@@ -52,21 +52,22 @@ int usable_cores() {
   return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
-// SIGINT, SIGTERM and SIGCHLD stay blocked while the launcher lives and are taken by sigtimedwait; ranks get the old
-// mask back.
+// SIGINT, SIGTERM and SIGCHLD stay blocked while the launcher lives and are taken by sigtimedwait; SIGPIPE, which the
+// store meets when a rank dies, is ignored. Ranks get back what was before.
 class SignalQueue {
  public:
   SignalQueue() {
     sigemptyset(&signals_);
     for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&signals_, signal);
-    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+    pthread_sigmask(SIG_BLOCK, &signals_, &mask_before_);
+    pipe_before_ = std::signal(SIGPIPE, SIG_IGN);
   }
   ~SignalQueue() {
     // A late SIGTERM of our own making must not end the caller after all.
     timespec now{};
     while (sigtimedwait(&signals_, nullptr, &now) > 0) {
     }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    restore();
   }
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
@@ -77,11 +78,15 @@ class SignalQueue {
     if (sigtimedwait(&signals_, &info, &wait) <= 0) return std::nullopt;
     return info;
   }
-  const sigset_t& before() const { return before_; }
+  void restore() const {
+    std::signal(SIGPIPE, pipe_before_);
+    pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+  }
 
  private:
   sigset_t signals_;
-  sigset_t before_;
+  sigset_t mask_before_;
+  void (*pipe_before_)(int) = SIG_DFL;
 };
 
 // The pipe with one byte in it; see mesh/failure.h.
@@ -216,7 +221,7 @@ class Job {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       // The launcher may have died before the line above.
       if (getppid() != launcher) _exit(kCannotRun);
-      pthread_sigmask(SIG_SETMASK, &signals_.before(), nullptr);
+      signals_.restore();
       execvpe(request_.program.c_str(), argv.data(), environment.data());
       if (rank == 0 && write(STDERR_FILENO, refusal.data(), refusal.size()) < 0) _exit(kCannotRun);
       _exit(kCannotRun);
@@ -275,9 +280,10 @@ class Job {
     if (failure_->by_signal()) {
       const int signal = WTERMSIG(failure_->status);
       const char* name = sigabbrev_np(signal);
-      const char* hint = signal == SIGKILL ? "SIGKILL without a sender is usually the kernel running out of memory; see "
-                                             "`dmesg`, or start fewer ranks"
-                                           : "that rank's own last lines, or a core file, tell more";
+      const char* hint = signal == SIGKILL
+                             ? "SIGKILL without a sender is usually the kernel running out of memory; see "
+                               "`dmesg`, or start fewer ranks"
+                             : "that rank's own last lines, or a core file, tell more";
       line = fmt::format("ringfold: error: [launch] rank {} (pid {}) was killed by signal {} ({}){}. Hint: {}.\n",
                          failure_->rank, failure_->pid, signal, name ? fmt::format("SIG{}", name) : "real-time", others,
                          hint);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <future>
 #include <map>
@@ -13,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "ringfold/mesh/exchange_collectives.h"
 #include "ringfold/mesh/gloo/gloo_group.h"
 #include "ringfold/mesh/network.h"
 #include "ringfold/mesh/single_rank.h"
@@ -52,6 +54,11 @@ StorePtr connect_store(const LaunchEnv& env, milliseconds limit) {
   StorePtr store = c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
   // A restarted job meets the keys of its earlier attempt in the launcher's store.
   return c10::make_intrusive<c10d::PrefixStore>(fmt::format("ringfold/{}", env.restart_count), store);
+}
+
+// Gloo writes to its sockets plainly: without this a peer that has just died ends us by SIGPIPE, and silently.
+void ignore_broken_pipes() {
+  std::signal(SIGPIPE, SIG_IGN);
 }
 
 std::string key_of(const std::string& name, int rank) {
@@ -94,6 +101,7 @@ void wait_for_readers(c10d::Store& store, const std::string& name, int readers) 
 Rendezvous::Rendezvous(const LaunchEnv& env, const CommOptions& options)
     : rank_(env.rank), world_size_(env.world_size), options_(options) {
   if (world_size_ == 1) return;
+  ignore_broken_pipes();
   // c10d tells its retries and time-outs page by page; ours are told once, by our own errors.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = 3;
   address_ = fmt::format("{}:{}", env.master_addr, env.master_port);
@@ -120,6 +128,7 @@ Rendezvous::Rendezvous(const LaunchEnv& env, const CommOptions& options)
 
 Rendezvous::Rendezvous(std::shared_ptr<c10d::Store> store, Rank rank, int world_size, const CommOptions& options)
     : store_(std::move(store)), rank_(rank), world_size_(world_size), options_(options), address_("the given store") {
+  if (world_size_ > 1) ignore_broken_pipes();
   if (options_.interface.empty()) options_.interface = "127.0.0.1";
 }
 
@@ -197,7 +206,7 @@ LaneComms Rendezvous::connect_lane(const std::vector<Rank>& lane, const std::str
   // Two groups: a reduction on the one never waits behind context-parallel traffic on the other.
   LaneComms comms;
   comms.exchange = make_gloo_exchange(connect("cp"), place);
-  comms.collectives = make_gloo_collectives(connect("reduce"), place);
+  comms.collectives = make_exchange_collectives(make_gloo_exchange(connect("reduce"), place), place.self, place.size());
   return comms;
 }
 

@@ -33,7 +33,8 @@ struct LaneComms {
 
 class Rendezvous {
  public:
-  // Connects to the job's store (a TCPStore; rank 0 listens unless the launcher owns it). No-op for one process.
+  // Connects to the job's store (a TCPStore; rank 0 listens unless the launcher owns it). No-op for one process; with
+  // several, SIGPIPE is ignored from here on.
   Rendezvous(const LaunchEnv& env, const CommOptions& options);
   // Over a given store, for ranks as threads in tests.
   Rendezvous(std::shared_ptr<c10d::Store> store, Rank rank, int world_size, const CommOptions& options);

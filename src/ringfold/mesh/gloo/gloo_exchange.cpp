@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ringfold/mesh/gloo/gloo_group.h"
+#include "ringfold/mesh/gloo/peer_watch.h"
 
 namespace ringfold {
 namespace {
@@ -24,6 +25,7 @@ const char* phase_name(Phase phase) {
 }
 
 std::string describe(const ExchangeKey& key) {
+  if (!key.what.empty()) return std::string(key.what);
   return fmt::format("a context-parallel exchange ({}, layer {}, micro-step {}, step {})", phase_name(key.phase),
                      key.layer, key.micro_step, key.step);
 }
@@ -35,8 +37,8 @@ struct Operation {
 
 class GlooPending : public PendingExchange {
  public:
-  GlooPending(const LanePlace& place, Exchange::Usage& usage, const ExchangeKey& key)
-      : place_(place), usage_(usage), key_(key) {}
+  GlooPending(const LanePlace& place, PeerWatch& watch, Exchange::Usage& usage, const ExchangeKey& key)
+      : place_(place), watch_(watch), usage_(usage), key_(key) {}
 
   void add(Operation operation) { operations_.push_back(std::move(operation)); }
 
@@ -46,10 +48,11 @@ class GlooPending : public PendingExchange {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(begin + place_.timeout - Clock::now());
       try {
         // Zero would mean "the default" to c10d.
-        work->wait(std::max(left, std::chrono::milliseconds(1)));
+        if (watch_.wait(*work, peer, std::max(left, std::chrono::milliseconds(1)))) continue;
       } catch (const std::exception& error) {
         throw peer_failure(place_, place_.name(peer), describe(key_), Clock::now() - begin, error.what());
       }
+      throw peer_failure(place_, place_.name(peer), describe(key_), Clock::now() - begin, "connection closed");
     }
     operations_.clear();
     usage_.exposed_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
@@ -57,6 +60,7 @@ class GlooPending : public PendingExchange {
 
  private:
   const LanePlace& place_;
+  PeerWatch& watch_;
   Exchange::Usage& usage_;
   ExchangeKey key_;
   std::vector<Operation> operations_;
@@ -73,7 +77,7 @@ class GlooExchange : public Exchange {
     RINGFOLD_ASSERT(group.member(group.index) == place_.self, "the group is seen from another rank");
     RINGFOLD_ASSERT(group.first.value() >= 0 && group.first.value() + group.size <= place_.size(),
                     "the group leaves the lane");
-    auto pending = std::make_unique<GlooPending>(place_, usage_, key);
+    auto pending = std::make_unique<GlooPending>(place_, watch_, usage_, key);
     for (const Transfer& transfer : transfers) {
       const LaneRank peer = peer_of(group, transfer);
       post(*pending, transfer.recv, peer, key, /*receives=*/true);
@@ -100,7 +104,7 @@ class GlooExchange : public Exchange {
     RINGFOLD_ASSERT(tensor.is_contiguous() && tensor.is_cpu(), "exchanged tensors are contiguous and on the CPU");
     std::vector<at::Tensor> tensors{tensor};
     uint32_t& counter = (receives ? received_ : sent_)[peer.value()];
-    const int tag = static_cast<int>(counter++ & 0x7fffffffU);
+    const int tag = static_cast<int>(counter++ % PeerWatch::kProbeTag);
     const auto begin = Clock::now();
     try {
       pending.add(
@@ -113,6 +117,7 @@ class GlooExchange : public Exchange {
 
   GroupPtr group_;
   LanePlace place_;
+  PeerWatch watch_{group_};
   Usage usage_;
   std::vector<uint32_t> sent_, received_;  // by lane rank
 };

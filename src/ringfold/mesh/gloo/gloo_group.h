@@ -7,7 +7,6 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "ringfold/mesh/collectives.h"
 #include "ringfold/mesh/exchange.h"
 #include "ringfold/mesh/peer_failure.h"
 #include "ringfold/mesh/store.h"
@@ -22,6 +21,5 @@ GroupPtr connect_gloo(const StorePtr& store, const std::string& prefix, const La
                       const std::string& interface);
 
 std::unique_ptr<Exchange> make_gloo_exchange(GroupPtr group, LanePlace place);
-std::unique_ptr<Collectives> make_gloo_collectives(GroupPtr group, LanePlace place);
 
 }  // namespace ringfold
