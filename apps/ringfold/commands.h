@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -46,5 +47,7 @@ int run_launch(const RunSettings& settings, const CommandOptions& options);
 
 // Ends a parallel command whose flags are refused: once for all ranks. Returns the exit code.
 int refuse_parallel_start(const Error& error);
+// Ends a parallel command that failed on the way: tells it, or leaves that to the rank with the cause.
+int report_parallel_failure(const std::exception& failure);
 
 }  // namespace ringfold

@@ -89,7 +89,12 @@ int run(const std::vector<std::string>& arguments) {
     log::info(fmt::format("ringfold: keys of the recipe without a meaning for {}: {}", name_of(command),
                           fmt::join(parsed.options.unused_keys, ", ")));
   }
-  return dispatch(command, parsed.settings, parsed.options);
+  if (!needs_all_ranks(command)) return dispatch(command, parsed.settings, parsed.options);
+  try {
+    return dispatch(command, parsed.settings, parsed.options);
+  } catch (const std::exception& failure) {
+    return report_parallel_failure(failure);
+  }
 }
 
 }  // namespace
