@@ -27,7 +27,7 @@ step "4/4 Static against dynamic on the same samples, and the proof that the lay
 $ringfold launch -n 4 -- bench --config recipes/quickstart.toml --model "$run/out/hf" --data "$run/task/train.jsonl" \
   --policies static,uniform --steps 4 --log-level warning
 $ringfold launch -n 4 -- parity --config recipes/quickstart.toml --model "$run/out/hf" --data "$run/task/train.jsonl" \
-  --log-level warning
+  --dtype float64 --log-level warning
 
 step "Next"
 cat <<END
