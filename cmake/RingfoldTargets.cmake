@@ -45,6 +45,9 @@ function(ringfold_test name)
   target_compile_definitions(test_${name} PRIVATE
     RINGFOLD_SOURCE_DIR="${PROJECT_SOURCE_DIR}" RINGFOLD_BINARY="$<TARGET_FILE:ringfold>")
   if(ARG_TORCH)
+    # -fPIC as the libraries have it: the -fPIE of an executable would make the precompiled header unusable.
+    set_target_properties(test_${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(test_${name} PRIVATE -fPIC)
     ringfold_use_torch(test_${name})
   endif()
   add_dependencies(test_${name} ringfold)

@@ -11,6 +11,7 @@
 
 #include <ATen/Parallel.h>
 
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -63,6 +64,8 @@ class FirstFailure {
 
 inline void run_ranks(int world, const std::function<void(RankContext&)>& body,
                       std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+  // c10d's flight recorder is one for the process and not safe with several groups in threads: off.
+  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
   const auto store = share_store(c10::make_intrusive<c10d::HashStore>());
   std::vector<Rank> lane;
   for (int rank = 0; rank < world; ++rank) lane.emplace_back(rank);

@@ -1,6 +1,7 @@
 // Causal self-attention of a pack under context parallelism: each sample sees only itself, whatever the group size.
 // Schemes: ring (KV as one flat buffer travels round, partial results merged by log-sum-exp, dKV travels home) and
-// all-gather-KV. Steps and bytes of each: docs/algorithms.md.
+// all-gather-KV. Steps and bytes of each: docs/algorithms_attention.md. fp32 and fp64.
+// Legend: t local tokens (rows of this rank), h query heads, g KV heads (h a multiple of g), d head dim.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,13 +10,13 @@
 
 namespace ringfold {
 
-// q (local tokens, h, d), k and v (local tokens, g, d) in the context's local row order; returns (local tokens, h, d).
-// Differentiable; the autograd node keeps the context. Rows of pads produce finite values that nothing may read.
-// `recompute` marks a second forward inside a backward (the exchange key says so).
+// q, k and v in the context's local row order; returns the output in the same order. Differentiable; the autograd node
+// keeps the context. Rows of pads are never read, forward or backward, whatever they hold; their output and gradients
+// are 0. `phase` is kForward, or kRecompute for a second forward inside a backward (the exchange key says so).
 at::Tensor cp_attention(const at::Tensor& q_thd, const at::Tensor& k_tgd, const at::Tensor& v_tgd,
-                        const CpContextPtr& context, int layer, double scale);
+                        const CpContextPtr& context, int layer, double scale, Phase phase = Phase::kForward);
 
-// Forward with its log-sum-exp (h, local tokens), without autograd; for tests and inspection.
+// Forward with its log-sum-exp (-inf for pads), without autograd; for tests and inspection.
 struct AttentionWithLse {
   at::Tensor out_thd;
   at::Tensor lse_ht;

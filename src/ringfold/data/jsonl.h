@@ -1,5 +1,6 @@
-// JSONL and JSONL.gz with token ids (spec 9). Fields: tokens; response_length and / or loss_mask; reward, group,
-// old_log_probs, rollout_log_probs, ref_log_probs, advantages. A reader of outside bytes: every length is checked.
+// JSONL and JSONL.gz with token ids (spec 9; docs/reference/data.md). Fields: tokens; response_length and / or
+// loss_mask; reward, group, old_log_probs, rollout_log_probs, ref_log_probs, advantages; meta, which is never read.
+// A reader of outside bytes: every length is checked, line length and nesting are bounded.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +14,20 @@ struct DataOptions {
   int64_t vocab_size = 0;         // 0: ids are only checked for >= 0
   int64_t max_tokens = 0;         // longest sample accepted (--rollout-max-context-len); 0: no limit
   bool skip_bad_samples = false;  // train on the rest, report how many were skipped and why
+  int64_t max_line_bytes = int64_t{256} << 20;
 };
 
 // Reads the whole file. DataError "[data] FILE:LINE (sample ID): what ... Hint: ..." for: unreadable file, broken JSON,
 // wrong types, empty sample, id outside the vocabulary (position, id, vocabulary size), a mask or log-prob length
 // different from the response (both numbers), a response that starts at token 0, a sample too long (its length, the
-// limit), text fields (prompt, messages) that need a tokenizer, unknown keys with the nearest known one, no sample left.
+// limit), text fields (prompt, messages) that need a tokenizer, unknown keys with the nearest known one, no sample
+// left.
 Dataset load_jsonl(const std::string& file, const DataOptions& options);
+
+// "1 skipped of 8 samples of FILE. First: ..." with the reasons counted; empty when nothing was skipped.
+std::string skip_summary(const Dataset& dataset);
+
+// The message of a sample longer than the limit, after its "(sample ID): "; shared with dry runs over bare lengths.
+std::string too_long_message(int64_t tokens, int64_t limit);
 
 }  // namespace ringfold

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ struct Sample {
   SampleId id{0};    // 0-based over the file's non-blank lines; kept when others are skipped
   int64_t line = 0;  // 1-based line of the file
   std::vector<int64_t> tokens;
-  int64_t response_length = 0;     // R: the last R tokens are the response; tokens.size() - 1 when the file does not say
+  int64_t response_length = 0;  // R: the last R tokens are the response; tokens.size() - 1 when the file does not say
   std::vector<uint8_t> loss_mask;  // per token of the whole sample (tokens.size()); entry 0 is always 0
 
   // RL fields; per response token (R entries), empty when absent.
@@ -30,8 +31,9 @@ struct Sample {
 struct Dataset {
   std::string file;
   std::vector<Sample> samples;
-  int64_t lines = 0;                        // non-blank lines read
-  std::vector<std::string> skip_reasons;    // one a skipped line, only with skip_bad_samples
+  int64_t lines = 0;                           // non-blank lines read
+  std::vector<std::string> skip_reasons;       // one a skipped line, only with skip_bad_samples
+  std::map<std::string, int64_t> skip_counts;  // the same faults in two or three words, counted
   int64_t total_tokens() const;
   int64_t longest() const;
   // Hash of everything that training reads: count, order, ids, tokens, masks, fields.

@@ -28,9 +28,8 @@ struct AttentionGrads {
 AttentionBlock reference_attention_forward(const at::Tensor& q_thd, const at::Tensor& k_sgd, const at::Tensor& v_sgd,
                                            BlockMask mask, double scale);
 AttentionGrads reference_attention_backward(const at::Tensor& dout_thd, const at::Tensor& q_thd,
-                                            const at::Tensor& k_sgd, const at::Tensor& v_sgd,
-                                            const at::Tensor& out_thd, const at::Tensor& lse_ht, BlockMask mask,
-                                            double scale);
+                                            const at::Tensor& k_sgd, const at::Tensor& v_sgd, const at::Tensor& out_thd,
+                                            const at::Tensor& lse_ht, BlockMask mask, double scale);
 // The same through ATen's fused CPU operator.
 AttentionBlock flash_attention_forward(const at::Tensor& q_thd, const at::Tensor& k_sgd, const at::Tensor& v_sgd,
                                        BlockMask mask, double scale);

@@ -11,7 +11,7 @@ namespace ringfold {
 struct TokenScores {
   at::Tensor log_prob_n;  // log softmax(hidden W^T / temperature)[target]; differentiable
   at::Tensor entropy_n;   // of the same distribution, in nats; differentiable
-  at::Tensor greedy_n;    // bool: the target is the arg max; not differentiable
+  at::Tensor greedy_n;    // bool: no logit is larger than the target's; not differentiable
 };
 
 struct LinearLogProbOptions {

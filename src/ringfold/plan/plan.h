@@ -21,17 +21,15 @@ struct SampleLength {
 struct PlannedGroup {
   CpSize cp_size{1};
   LaneRank first_rank{0};
-  std::vector<SampleId> samples;        // in pack order, ascending
-  std::vector<int64_t> lengths;         // real tokens of each sample, same order
-  std::vector<int64_t> real_tokens;     // per group rank: real tokens of its zigzag shard
-  std::vector<int64_t> padded_tokens;   // per group rank: its load, sum of padded(L, c) / c (equal on all ranks)
-  double cost_us = 0;                   // predicted time of the pack
-  int order = 0;                        // position in the one global order of groups
-  double start_us = 0;                  // predicted start within the step
+  std::vector<SampleId> samples;       // in pack order, ascending
+  std::vector<int64_t> lengths;        // real tokens of each sample, same order
+  std::vector<int64_t> real_tokens;    // per group rank: real tokens of its zigzag shard
+  std::vector<int64_t> padded_tokens;  // per group rank: its load, sum of padded(L, c) / c (equal on all ranks)
+  double cost_us = 0;                  // predicted time of the pack
+  int order = 0;                       // position in the one global order of groups
+  double start_us = 0;                 // predicted start within the step
 
-  bool holds(LaneRank rank) const {
-    return rank >= first_rank && rank.value() < first_rank.value() + cp_size.value();
-  }
+  bool holds(LaneRank rank) const { return rank >= first_rank && rank.value() < first_rank.value() + cp_size.value(); }
 };
 
 // Groups that may run at the same time: disjoint in ranks. Ranks in no group run a filler (lockstep) or wait (free).
@@ -61,7 +59,7 @@ struct Plan {
   PlanSummary summary;
 };
 
-// Load of one sample on each rank of its group: padded(L, c) / c tokens, padded to a multiple of 2c (c = 1: none).
+// A sample's length with pads: a multiple of 2c (c = 1: no pads). Each rank of its group holds a c-th of it.
 int64_t padded_length(int64_t tokens, CpSize c);
 // Real tokens of a sample that group rank `index` of `c` owns under zigzag (chunks index and 2c-1-index).
 int64_t zigzag_real_tokens(int64_t tokens, CpSize c, int index);

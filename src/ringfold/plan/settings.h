@@ -44,11 +44,11 @@ struct Topology {
   int tp = 1;
   int pp = 1;
   int dp = 1;
-  int max_cp = 1;                  // S
-  int64_t budget = 0;              // b; 0: no budget, every pack holds one sample
-  int64_t log_probs_budget = 0;    // of forward-only passes
-  int64_t max_context = 0;         // longest sample accepted; 0: no limit
-  bool dynamic = false;            // CP sizes are chosen per micro-batch
+  int max_cp = 1;                // S
+  int64_t budget = 0;            // b; 0: no budget, every pack holds one sample
+  int64_t log_probs_budget = 0;  // of forward-only passes
+  int64_t max_context = 0;       // longest sample accepted; 0: no limit
+  bool dynamic = false;          // CP sizes are chosen per micro-batch
   CpPolicy policy = CpPolicy::kStatic;
   Execution execution = Execution::kLockstep;
   PackBalance static_balance = PackBalance::kTokens;

@@ -7,13 +7,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ringfold {
 
 struct StepMetrics {
-  int64_t step = 0;   // 1-based
-  double epoch = 0;   // 2.0 after two epochs
+  int64_t step = 0;  // 1-based
+  double epoch = 0;  // 2.0 after two epochs
   double loss = 0;
   int64_t loss_tokens = 0;
   double grad_norm = 0;
@@ -24,7 +25,7 @@ struct StepMetrics {
   std::map<int, int64_t> cp_histogram;  // CP size -> packs
   std::map<int, double> cp_token_share;
   int64_t micro_steps = 0;
-  double budget_use = 0;      // mean over packs of real load / budget
+  double budget_use = 0;  // mean over packs of real load / budget
   double padding_waste = 0;
   std::vector<double> idle_share;  // per lane rank: share of the step without work or waiting
   double exposed_comm_ms = 0;      // largest over ranks
@@ -35,11 +36,12 @@ struct StepMetrics {
   double step_ms = 0;
   double tokens_per_s = 0;
   double tflops_per_gpu = 0;
-  std::optional<double> mfu;        // only where the device's peak is known
-  int64_t peak_memory_bytes = 0;    // CPU: largest max RSS over ranks
+  std::optional<double> mfu;      // only where the device's peak is known
+  int64_t peak_memory_bytes = 0;  // CPU: largest max RSS over ranks
   std::optional<double> eval_loss, eval_accuracy;
 };
 
+// One line without its end. A number that is not finite becomes null, absent fields are left out.
 std::string to_json_line(const StepMetrics& metrics);
 
 // Appends records, flushed one by one. Throws RunError naming the file (disk full, no permission).
@@ -59,17 +61,22 @@ class MetricsFile {
 // A line a step on stderr: a bar on a terminal (rewritten in place), plain lines otherwise.
 class Progress {
  public:
-  Progress(int64_t total_steps, bool enabled);
+  Progress(int64_t total_steps, bool enabled);  // total_steps: the number of the run's last step, for share and ETA
   ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
   void step(const StepMetrics& metrics);
 
  private:
   int64_t total_steps_;
   bool enabled_, terminal_;
+  bool bar_open_ = false;  // the cursor stands in the bar's line
+  int64_t steps_seen_ = 0;
   double elapsed_ms_ = 0;
 };
 
-// The start-up table: rows of (name, value) in a box on stderr.
+// The start-up table: rows of (name, value) in a box, on stderr.
+std::string table_text(const std::string& title, const std::vector<std::pair<std::string, std::string>>& rows);
 void print_table(const std::string& title, const std::vector<std::pair<std::string, std::string>>& rows);
 
 }  // namespace ringfold

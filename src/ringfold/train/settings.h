@@ -11,7 +11,7 @@ namespace ringfold {
 
 enum class Objective { kSft, kGrpo };
 // How token losses add up (spec 6); weights are fixed before the step.
-enum class LossAggregation { kTokenMean, kSeqMeanTokenSum, kSeqMeanTokenMean, kDrGrpo };
+enum class LossAggregation { kTokenMean, kSeqMeanTokenSum, kSeqMeanTokenMean };
 enum class LrDecay { kConstant, kCosine };
 
 struct RunSettings {
@@ -23,7 +23,7 @@ struct RunSettings {
   uint64_t init_seed = 0;
   std::string dtype = "float32";  // float32 | float64
   std::string device = "cpu";
-  std::string recompute = "none";        // none | full
+  std::string recompute = "none";          // none | full
   std::string attention_kernel = "flash";  // flash | reference
 
   // Data.
@@ -38,9 +38,9 @@ struct RunSettings {
   Objective objective = Objective::kSft;
   LossAggregation loss_aggregation = LossAggregation::kTokenMean;
   int64_t global_batch_size = 0;  // samples a step; 0: the whole file
-  int64_t max_steps = 0;          // 0: given by epochs
-  double epochs = 1;
-  int64_t stop_after_steps = 0;  // stop early, schedule unchanged; 0: no
+  int64_t max_steps = 0;          // 0: given by epochs; with both, whichever ends first
+  double epochs = 0;              // 0: not given (one epoch when max_steps is not given either)
+  int64_t stop_after_steps = 0;   // stop early, schedule unchanged; 0: no
   double lr = 1e-5;
   double min_lr = 0;
   int64_t lr_warmup_steps = 0;
@@ -58,7 +58,7 @@ struct RunSettings {
 
   // Running and output.
   std::string output_dir;
-  std::string output_file;       // logprob: --output
+  std::string output_file;  // logprob: --output
   double comm_timeout_seconds = 600;
   bool dump_plans = false;
   std::string dump_gradients;  // .safetensors of the first step's gradients

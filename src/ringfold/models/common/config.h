@@ -38,6 +38,8 @@ struct ModelConfig {
   std::string json;      // the file as read, written out again with exported weights
 
   int64_t parameter_count() const;
+  // Those that multiply every token: linear layers and the head, not the embedding table.
+  int64_t matrix_parameter_count() const;
   // FLOPs of forward + backward: 6 * parameters in matrix products * tokens + 6 * layers * heads * head_dim * sum L^2.
   double train_flops(int64_t tokens, int64_t sum_squared_tokens) const;
 };
@@ -46,5 +48,9 @@ struct ModelConfig {
 // missing or ill-typed key, features that are not built (sliding window, other rope types, other activations).
 // All spellings of 4.x and 5.x files are read (rope_theta / rope_parameters, torch_dtype / dtype).
 ModelConfig load_model_config(const std::string& path);
+
+// The text of a config.json for weights of `dtype` ("float32", ...): the file as read with its dtype replaced, or, for
+// a config made in code, all of its fields.
+std::string config_json(const ModelConfig& config, const std::string& dtype);
 
 }  // namespace ringfold

@@ -15,7 +15,7 @@ struct NamedTensor {
   at::Tensor value;
 };
 
-// Reads every tensor of one .safetensors file (copied out of the mapping). Types: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL.
+// Reads every tensor of one .safetensors file. Types: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL.
 std::map<std::string, at::Tensor> read_safetensors(const std::string& file);
 // Reads a Hugging Face folder: model.safetensors, or every shard of model.safetensors.index.json.
 std::map<std::string, at::Tensor> read_safetensors_folder(const std::string& folder);

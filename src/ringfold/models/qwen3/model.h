@@ -1,5 +1,6 @@
 // The dense decoder (Qwen3, and Llama as its special case without q/k norm), as single-device code: context parallelism
-// enters only through the CpContext argument. Formulas: Qwen3 technical report; layer by layer in docs/algorithms.md.
+// enters only through the CpContext argument. Formulas: Qwen3 technical report; layer by layer in
+// docs/algorithms_models.md.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,6 +29,12 @@ struct Parameter {
   bool weight_decay = true;  // false for norms and biases
 };
 
+// The tensors of one layer; those that the configuration does not ask for are undefined.
+struct DenseLayer {
+  at::Tensor input_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm;
+  at::Tensor post_norm, gate, up, down, gate_bias, up_bias, down_bias;
+};
+
 class DenseModel {
  public:
   // Parameters drawn from N(0, initializer_range) with the seed, norms 1 and biases 0; the same on every rank and for
@@ -46,18 +53,24 @@ class DenseModel {
   // Pad rows are zeroed after the embedding, whatever their id.
   at::Tensor forward(const at::Tensor& ids_t, const CpContextPtr& context, Recompute recompute) const;
 
+  // One layer; `phase` is kRecompute when the backward runs it again. cos, sin: (local tokens, head dim).
+  at::Tensor layer_forward(int layer, const at::Tensor& x_th, const at::Tensor& cos_td, const at::Tensor& sin_td,
+                           const CpContextPtr& context, Phase phase) const;
+  // Tensors of one layer that have gradients, in a fixed order.
+  std::vector<at::Tensor> layer_parameters(int layer) const;
+
   // Weights in Hugging Face names and layout, for export.
   std::vector<NamedTensor> state() const;
 
  private:
-  struct Layer;
-  at::Tensor layer_forward(int layer, const at::Tensor& x_th, const at::Tensor& cos_td, const at::Tensor& sin_td,
-                           const CpContextPtr& context) const;
   void build(at::ScalarType dtype);
+  at::Tensor attention_part(int layer, const at::Tensor& x_th, const at::Tensor& cos_td, const at::Tensor& sin_td,
+                            const CpContextPtr& context, Phase phase) const;
+  at::Tensor mlp_part(const DenseLayer& at, const at::Tensor& x_th) const;
 
   ModelConfig config_;
   std::vector<Parameter> parameters_;
-  std::vector<Layer> layers_;
+  std::vector<DenseLayer> layers_;
   at::Tensor embedding_, final_norm_, head_;
 };
 

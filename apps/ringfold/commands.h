@@ -1,0 +1,50 @@
+// The subcommands: what each is given, and one function a subcommand.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ringfold/base/error.h"
+#include "ringfold/train/bench.h"
+#include "ringfold/train/settings.h"
+
+namespace ringfold {
+
+enum class Command : unsigned { kPlan, kTrain, kLogprob, kParity, kBench, kConvert, kLaunch };
+
+// What is no part of a run's settings.
+struct CommandOptions {
+  bool json = false;
+
+  // plan
+  std::string lengths, lengths_file;  // or RunSettings::data_file: exactly one
+  bool world_size_given = false;
+  int64_t step = 1;  // 1-based, as in metrics.jsonl
+  bool step_given = false;
+  bool timing = false;
+
+  BenchSettings bench;
+  std::string llama2c_file, output_dir;  // convert
+
+  // launch
+  int launch_processes = 0;
+  std::vector<std::string> launch_command;  // what follows --
+
+  // Keys of the recipe that this subcommand has no use for.
+  std::vector<std::string> unused_keys;
+};
+
+// Each returns the exit code or throws Error.
+int run_plan(const RunSettings& settings, const CommandOptions& options);
+int run_train(const RunSettings& settings, const CommandOptions& options);
+int run_logprob(const RunSettings& settings, const CommandOptions& options);
+int run_parity(const RunSettings& settings, const CommandOptions& options);
+int run_bench(const RunSettings& settings, const CommandOptions& options);
+int run_convert(const RunSettings& settings, const CommandOptions& options);
+int run_launch(const RunSettings& settings, const CommandOptions& options);
+
+// Ends a parallel command whose flags are refused: once for all ranks. Returns the exit code.
+int refuse_parallel_start(const Error& error);
+
+}  // namespace ringfold

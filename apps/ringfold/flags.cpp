@@ -1,0 +1,357 @@
+#include "flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <limits>
+
+#include "flag_values.h"
+
+namespace ringfold {
+namespace {
+
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMaxRanks = int64_t{1} << 20;
+constexpr int64_t kMaxTokens = int64_t{1} << 40;
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+
+template <typename... Commands>
+constexpr unsigned bits(Commands... commands) {
+  return ((1u << static_cast<unsigned>(commands)) | ...);
+}
+constexpr unsigned kPlan = bits(Command::kPlan), kTrain = bits(Command::kTrain), kLogprob = bits(Command::kLogprob),
+                   kParity = bits(Command::kParity), kBench = bits(Command::kBench), kConvert = bits(Command::kConvert),
+                   kLaunch = bits(Command::kLaunch);
+constexpr unsigned kRuns = kTrain | kLogprob | kParity | kBench;  // commands that run a model
+constexpr unsigned kSteps = kTrain | kParity | kBench;            // ... forward and backward
+
+// Collects flags of one group for one set of commands.
+class Table {
+ public:
+  Table& in(const std::string& group, unsigned commands) {
+    group_ = group;
+    commands_ = commands;
+    return *this;
+  }
+  // The set of commands of the flags that follow.
+  Table& by(unsigned commands) {
+    commands_ = commands;
+    return *this;
+  }
+
+  Table& toggle(const std::string& name, const std::string& help, bool& target, bool value = true) {
+    return add(name, "", help, FlagKind::kSwitch, [&target, value](const std::string& text, const std::string& where) {
+      target = parse_switch(text, where) == value;
+    });
+  }
+  template <typename Int>
+  Table& integer(const std::string& name, const std::string& help, Int& target, int64_t low, int64_t high = kNoLimit,
+                 bool* given = nullptr) {
+    return add(name, "N", help, FlagKind::kInteger,
+               [&target, low, high, given](const std::string& text, const std::string& where) {
+                 target = static_cast<Int>(parse_integer(text, where, low, high));
+                 if (given) *given = true;
+               });
+  }
+  Table& seed(const std::string& name, const std::string& help, uint64_t& target) {
+    return add(name, "N", help, FlagKind::kInteger,
+               [&target](const std::string& text, const std::string& where) { target = parse_seed(text, where); });
+  }
+  Table& number(const std::string& name, const std::string& help, double& target, double low,
+                double high = kUnbounded) {
+    return add(name, "X", fmt::format("{} [{}]", help, target), FlagKind::kNumber,
+               [&target, low, high](const std::string& text, const std::string& where) {
+                 target = parse_number(text, where, low, high);
+               });
+  }
+  Table& text(const std::string& name, const std::string& placeholder, const std::string& help, std::string& target,
+              FlagKind kind = FlagKind::kText) {
+    return add(name, placeholder, help, kind,
+               [&target](const std::string& value, const std::string& where) { target = parse_text(value, where); });
+  }
+  // `take` gets the index of the chosen name.
+  Table& choice(const std::string& name, const std::string& help, const Choices& choices,
+                const std::function<void(size_t)>& take) {
+    return add(name, fmt::format("{}", fmt::join(choices.names, "|")), help, FlagKind::kText,
+               [choices, take](const std::string& value, const std::string& where) {
+                 take(parse_choice(value, where, choices));
+               });
+  }
+  Table& choice(const std::string& name, const std::string& help, const Choices& choices, std::string& target) {
+    return choice(name, fmt::format("{} [{}]", help, target), choices,
+                  [&target, choices](size_t index) { target = choices.names[index]; });
+  }
+  Table& list(const std::string& name, const std::string& placeholder, const std::string& help,
+              const std::function<void(const std::string&, const std::string&)>& set) {
+    return add(name, placeholder, help, FlagKind::kList, set);
+  }
+  Table& not_built(const std::string& name, const std::string& instead) {
+    add(name, "X", "", FlagKind::kText, [instead](const std::string&, const std::string& where) {
+      throw UsageError(fmt::format("{}: not built yet. Hint: {}", where, instead));
+    });
+    flags_.back().hidden = true;
+    return *this;
+  }
+
+  std::vector<Flag> take() { return std::move(flags_); }
+
+ private:
+  Table& add(const std::string& name, const std::string& placeholder, const std::string& help, FlagKind kind,
+             std::function<void(const std::string&, const std::string&)> set) {
+    flags_.push_back({name, placeholder, help, group_, commands_, kind, std::move(set), false});
+    return *this;
+  }
+
+  std::vector<Flag> flags_;
+  std::string group_;
+  unsigned commands_ = 0;
+};
+
+void add_parallel(Table& table, ParallelSettings& s, CommandOptions& options) {
+  table.in("Parallelism", kPlan | kRuns)
+      .toggle("dynamic-context-parallel", "choose the CP size of every micro-batch", s.dynamic_context_parallel)
+      .toggle("use-dynamic-batch-size", "pack samples up to --max-tokens-per-gpu instead of one sample a micro-batch",
+              s.use_dynamic_batch_size)
+      .toggle("calculate-per-token-loss", "losses add up as token sums (always so; required by dynamic CP)",
+              s.calculate_per_token_loss)
+      .integer("rollout-max-context-len", "longest sample accepted, prompt and response, in tokens",
+               s.rollout_max_context_len, 1, kMaxTokens)
+      .integer("max-tokens-per-gpu", "token budget of one GPU in a micro-step, after the CP split",
+               s.max_tokens_per_gpu, 1, kMaxTokens)
+      .integer("log-probs-max-tokens-per-gpu", "the same for forward-only passes [--max-tokens-per-gpu]",
+               s.log_probs_max_tokens_per_gpu, 1, kMaxTokens)
+      .integer("tensor-model-parallel-size", "tensor parallel size; above 1: plan only [1]",
+               s.tensor_model_parallel_size, 1, kMaxRanks)
+      .integer("pipeline-model-parallel-size", "pipeline parallel size; above 1: plan only [1]",
+               s.pipeline_model_parallel_size, 1, kMaxRanks)
+      .integer("context-parallel-size", "CP size when it is not dynamic [1]", s.context_parallel_size, 1, kMaxRanks,
+               &s.context_parallel_size_given)
+      .choice("execution", "lockstep: as many micro-steps on every rank; free: each rank runs its queue [lockstep]",
+              {{"lockstep", "free"}, {}},
+              [&s](size_t index) {
+                s.execution = index == 0 ? Execution::kLockstep : Execution::kFree;
+                s.execution_given = true;
+              })
+      .choice("cp-comm-type", "attention under CP: ring, gathered keys and values, or all-to-all [p2p]",
+              {{"p2p", "all_gather", "a2a"}, {}},
+              [&s](size_t index) { s.cp_comm_type = static_cast<CpCommType>(index); })
+      .not_built("sequence-parallel", "leave it out; activations are sharded by context parallelism")
+      .not_built("expert-model-parallel-size", "only dense models are built");
+  // bench has its own list of policies.
+  table.by(kPlan | kTrain | kLogprob | kParity)
+      .choice("cp-policy", "how CP sizes are chosen [uniform with dynamic CP, else static]",
+              {{"static", "uniform", "mixed"}, {}},
+              [&s](size_t index) {
+                s.cp_policy = static_cast<CpPolicy>(index);
+                s.cp_policy_given = true;
+              })
+      .choice("static-balance", "what --cp-policy static balances [tokens]", {{"tokens", "work"}, {}},
+              [&s](size_t index) { s.static_balance = static_cast<PackBalance>(index); });
+  table.by(kPlan).integer("world-size", "number of ranks to plan for (other commands take it from their launcher)",
+                          s.world_size, 1, kMaxRanks, &options.world_size_given);
+}
+
+void add_data(Table& table, RunSettings& s, CommandOptions& options) {
+  table.in("Data", kPlan | kRuns)
+      .text("data", "FILE", "samples with token ids: .jsonl or .jsonl.gz (docs/reference/data.md)", s.data_file)
+      .toggle("skip-bad-samples", "leave bad samples out and count them, instead of ending", s.skip_bad_samples)
+      .integer("global-batch-size", "samples of one optimizer step [all]", s.global_batch_size, 1)
+      .not_built("tokenizer", "tokenize with scripts/data/tokenize_text.py and give token ids");
+  table.by(kPlan).text("lengths", "L,L,...", "sample lengths in tokens, instead of a file", options.lengths,
+                       FlagKind::kList);
+  table.by(kPlan | kBench)
+      .list("lengths-file", "FILE", "sample lengths: one a line, or separated by commas",
+            [&options](const std::string& text, const std::string& where) {
+              options.lengths_file = options.bench.lengths_file = parse_text(text, where);
+            });
+  table.by(kPlan | kSteps)
+      .toggle("shuffle", "shuffle the samples each epoch [plan: no, else yes]", s.shuffle)
+      .toggle("no-shuffle", "take the samples in file order", s.shuffle, false)
+      .seed("seed", "seed of the shuffle and of random samples [0]", s.seed);
+  table.by(kTrain)
+      .text("eval-data", "FILE", "held-out samples, scored every --eval-interval steps and at the end",
+            s.eval_data_file)
+      .integer("eval-interval", "steps between evaluations [only at the end]", s.eval_interval, 1);
+}
+
+void add_model(Table& table, RunSettings& s) {
+  table.in("Model", kRuns)
+      .text("model", "DIR", "Hugging Face folder: config.json and safetensors", s.model_dir)
+      .text("model-config", "FILE", "config.json; weights are drawn from --init-seed", s.model_config)
+      .seed("init-seed", "seed of random weights [0]", s.init_seed)
+      .choice("dtype", "type of weights and activations", {{"float32", "float64"}, {"bfloat16", "float16"}}, s.dtype)
+      .choice("device", "where tensors live", {{"cpu"}, {"cuda"}}, s.device)
+      .choice("attention-kernel", "fused CPU kernel, or plain operations", {{"flash", "reference"}, {}},
+              s.attention_kernel)
+      .integer("log-prob-chunk-tokens", "rows of logits held at a time [1024]", s.log_prob_chunk_tokens, 1, kMaxTokens)
+      .number("temperature", "logits are divided by it", s.temperature, 1e-6);
+  table.by(kSteps).choice("recompute", "full: keep only layer inputs, run layers again in backward",
+                          {{"none", "full"}, {"selective"}}, s.recompute);
+}
+
+void add_objective(Table& table, RunSettings& s) {
+  table.in("Objective", kSteps)
+      .choice("objective", "sft, or clipped policy gradient with group-normalised rewards [sft]",
+              {{"sft", "grpo"}, {"ppo", "gspo", "dpo", "reinforce", "distill"}},
+              [&s](size_t index) { s.objective = static_cast<Objective>(index); })
+      .choice("loss-aggregation", "how token losses add up [token-mean]",
+              {{"token-mean", "seq-mean-token-sum", "seq-mean-token-mean"}, {"dr-grpo"}},
+              [&s](size_t index) { s.loss_aggregation = static_cast<LossAggregation>(index); })
+      .number("eps-clip", "lower clip range of the probability ratio", s.eps_clip, 0, 1)
+      .number("eps-clip-high", "upper clip range; 0: the same as --eps-clip", s.eps_clip_high, 0)
+      .toggle("use-rollout-logprobs", "take rollout_log_probs of the data as old log-probs", s.use_rollout_logprobs);
+}
+
+void add_training(Table& table, RunSettings& s) {
+  table.in("Training", kTrain)
+      .integer("max-steps", "optimizer steps [by --epochs]", s.max_steps, 1)
+      .number("epochs", "passes over the data; 0: one, unless --max-steps is given", s.epochs, 0)
+      .integer("stop-after-steps", "stop early, schedule unchanged [no]", s.stop_after_steps, 1)
+      .number("lr", "peak learning rate", s.lr, 0)
+      .number("min-lr", "where cosine decay ends", s.min_lr, 0)
+      .integer("lr-warmup-steps", "steps of linear warm-up [0]", s.lr_warmup_steps, 0)
+      .choice("lr-decay-style", "learning rate after the warm-up [constant]", {{"constant", "cosine"}, {}},
+              [&s](size_t index) { s.lr_decay_style = static_cast<LrDecay>(index); })
+      .number("weight-decay", "decoupled weight decay of matrices", s.weight_decay, 0)
+      .number("adam-beta1", "first-moment decay of AdamW", s.adam_beta1, 0, 1)
+      .number("adam-beta2", "second-moment decay of AdamW", s.adam_beta2, 0, 1)
+      .number("adam-eps", "added to the root of the second moment", s.adam_eps, 0)
+      .number("clip-grad", "largest global gradient norm; 0: no clipping", s.clip_grad, 0)
+      .list("resume", "never", "every run starts from the beginning [never]",
+            [](const std::string& text, const std::string& where) {
+              if (text == "never") return;
+              throw UsageError(
+                  fmt::format("{}: got \"{}\": resuming is not built yet. Hint: --resume never", where, text));
+            })
+      .not_built("save-interval", "the weights are saved once, at the end of the run");
+}
+
+void add_output(Table& table, RunSettings& s, CommandOptions& options) {
+  table.in("Output", kTrain)
+      .text("output-dir", "RUN", "folder of metrics, plans and checkpoints", s.output_dir)
+      .toggle("dump-plans", "write each step's plan to RUN/plan_step_N.json", s.dump_plans)
+      .text("dump-gradients", "FILE", "gradients of the first step, before clipping (.safetensors)", s.dump_gradients)
+      .toggle("progress", "show each step on stderr [yes]", s.progress)
+      .toggle("no-progress", "do not show steps", s.progress, false);
+  table.by(kLogprob).text("output", "FILE", "log-probs, one record a sample (.jsonl)", s.output_file);
+  table.by(kConvert).text("output", "DIR", "Hugging Face folder to write", options.output_dir);
+  table.by(kPlan | kParity | kBench).toggle("json", "print the result as JSON", options.json);
+  table.by(kRuns).number("comm-timeout-seconds", "a silent rank ends the job after this", s.comm_timeout_seconds, 0.1,
+                         1e6);
+  table.by(kPlan | kRuns | kConvert)
+      .choice("log-level", "what is logged on stderr", {{"debug", "info", "warning", "error", "off"}, {}}, s.log_level);
+}
+
+void add_single_commands(Table& table, CommandOptions& options) {
+  table.in("Plan", kPlan)
+      .integer("step", "the step to plan, 1-based; needs --global-batch-size [1]", options.step, 1, kNoLimit,
+               &options.step_given)
+      .toggle("timing", "add plan_ms, the time that planning took", options.timing);
+  BenchSettings& bench = options.bench;
+  table.in("Bench", kBench)
+      .list("policies", "P,P,...",
+            fmt::format("policies to alternate; the first is the baseline [{}]", fmt::join(bench.policies, ",")),
+            [&bench](const std::string& text, const std::string& where) {
+              const Choices known{{"static", "static_work", "uniform"}, {"mixed"}};
+              bench.policies.clear();
+              for (size_t begin = 0; begin <= text.size();) {
+                const size_t end = std::min(text.find(',', begin), text.size());
+                bench.policies.push_back(known.names[parse_choice(text.substr(begin, end - begin), where, known)]);
+                begin = end + 1;
+              }
+            })
+      .integer("steps", fmt::format("steps measured for each policy [{}]", bench.steps), bench.steps, 1)
+      .integer("warmup-steps", fmt::format("steps run before and thrown away [{}]", bench.warmup_steps),
+               bench.warmup_steps, 0)
+      .number("peak-tflops", "peak TFLOP/s of one device, for MFU; 0: not shown", bench.peak_tflops, 0);
+  table.in("Convert", kConvert).text("llama2c", "FILE", "checkpoint of llama2.c (legacy .bin)", options.llama2c_file);
+  table.in("Launch", kLaunch)
+      .integer("processes", "number of ranks on this machine", options.launch_processes, 1, kMaxRanks);
+}
+
+}  // namespace
+
+std::vector<Flag> make_flags(RunSettings& settings, CommandOptions& options) {
+  Table table;
+  add_parallel(table, settings.parallel, options);
+  add_data(table, settings, options);
+  add_model(table, settings);
+  add_objective(table, settings);
+  add_training(table, settings);
+  add_output(table, settings, options);
+  add_single_commands(table, options);
+  return table.take();
+}
+
+const std::vector<Command>& all_commands() {
+  static const std::vector<Command> commands = {Command::kPlan,  Command::kTrain,   Command::kLogprob, Command::kParity,
+                                                Command::kBench, Command::kConvert, Command::kLaunch};
+  return commands;
+}
+
+std::string name_of(Command command) {
+  switch (command) {
+    case Command::kPlan:
+      return "plan";
+    case Command::kTrain:
+      return "train";
+    case Command::kLogprob:
+      return "logprob";
+    case Command::kParity:
+      return "parity";
+    case Command::kBench:
+      return "bench";
+    case Command::kConvert:
+      return "convert";
+    case Command::kLaunch:
+      return "launch";
+  }
+  return "";
+}
+
+std::string summary_of(Command command) {
+  switch (command) {
+    case Command::kPlan:
+      return "dry run: plan steps for given lengths, and what static CP would cost (no model, no GPU)";
+    case Command::kTrain:
+      return "train a model (SFT or GRPO) with dynamic context parallelism";
+    case Command::kLogprob:
+      return "score samples: log-prob and entropy of every response token";
+    case Command::kParity:
+      return "prove a layout: the same step on one rank and in this layout, side by side";
+    case Command::kBench:
+      return "time policies against each other on the same samples";
+    case Command::kConvert:
+      return "convert a llama2.c checkpoint to a Hugging Face folder";
+    case Command::kLaunch:
+      return "start N ranks of a subcommand on this machine";
+  }
+  return "";
+}
+
+std::string example_of(Command command) {
+  const std::string layout =
+      "--dynamic-context-parallel --use-dynamic-batch-size --calculate-per-token-loss --rollout-max-context-len 4096 "
+      "--max-tokens-per-gpu 1024";
+  switch (command) {
+    case Command::kPlan:
+      return "ringfold plan --lengths 900,800,4000,100,100 --world-size 4 " + layout;
+    case Command::kTrain:
+      return "ringfold launch -n 4 -- train --model DIR --data FILE.jsonl --output-dir RUN " + layout;
+    case Command::kLogprob:
+      return "ringfold launch -n 4 -- logprob --model DIR --data FILE.jsonl --output scores.jsonl " + layout;
+    case Command::kParity:
+      return "ringfold launch -n 4 -- parity --model DIR --data FILE.jsonl --dtype float64 " + layout;
+    case Command::kBench:
+      return "ringfold launch -n 4 -- bench --model-config config.json --lengths-file lengths.txt --policies "
+             "static,uniform " +
+             layout;
+    case Command::kConvert:
+      return "ringfold convert --llama2c stories260K.bin --output stories260K";
+    case Command::kLaunch:
+      return "ringfold launch -n 4 -- train --config recipe.toml";
+  }
+  return "";
+}
+
+}  // namespace ringfold

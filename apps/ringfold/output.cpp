@@ -1,0 +1,26 @@
+#include "output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace ringfold {
+
+void write_stdout(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw RunError(fmt::format("[output] cannot write to stdout: {}", std::strerror(errno)));
+  }
+}
+
+int print_error(const Error& error) {
+  std::string text = error.what();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  const std::string line = fmt::format("ringfold: error: {}\n", text);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  return static_cast<int>(error.exit_code());
+}
+
+}  // namespace ringfold

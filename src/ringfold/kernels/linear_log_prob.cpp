@@ -1,0 +1,109 @@
+#include "ringfold/kernels/linear_log_prob.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+#include "ringfold/base/error.h"
+
+namespace ringfold {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Tensor chunk_logits(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, double temperature) {
+  at::Tensor logits_nv = at::matmul(hidden_nh, weight_vh.t());
+  if (temperature != 1.0) logits_nv.div_(temperature);
+  return logits_nv;
+}
+
+struct LinearLogProb : torch::autograd::Function<LinearLogProb> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden_nh, const at::Tensor& weight_vh,
+                               const at::Tensor& target_n, int64_t chunk_rows, double temperature) {
+    const int64_t rows = hidden_nh.size(0);
+    const at::Tensor log_prob_n = at::empty({rows}, hidden_nh.options());
+    const at::Tensor entropy_n = at::empty({rows}, hidden_nh.options());
+    const at::Tensor lse_n = at::empty({rows}, hidden_nh.options());
+    const at::Tensor greedy_n = at::empty({rows}, hidden_nh.options().dtype(at::kBool));
+    for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
+      const int64_t end = std::min(rows, begin + chunk_rows);
+      // With x = logits - max and s = sum exp(x): log p = x - log s, entropy = log s - sum exp(x) x / s. One
+      // exponential and two buffers of a chunk.
+      at::Tensor x_nv = chunk_logits(hidden_nh.slice(0, begin, end), weight_vh, temperature);
+      const at::Tensor max_n = x_nv.amax(1);
+      x_nv.sub_(max_n.unsqueeze(1));
+      at::Tensor exp_nv = x_nv.exp();
+      const at::Tensor sum_n = exp_nv.sum(1), log_sum_n = sum_n.log();
+      const at::Tensor target_x_n = x_nv.gather(1, target_n.slice(0, begin, end).unsqueeze(1)).squeeze(1);
+      lse_n.slice(0, begin, end).copy_(max_n + log_sum_n);
+      log_prob_n.slice(0, begin, end).copy_(target_x_n - log_sum_n);
+      entropy_n.slice(0, begin, end).copy_(log_sum_n - exp_nv.mul_(x_nv).sum(1) / sum_n);
+      greedy_n.slice(0, begin, end).copy_(target_x_n == 0);
+    }
+    ctx->save_for_backward({hidden_nh, weight_vh, target_n, lse_n, entropy_n});
+    ctx->saved_data["chunk_rows"] = chunk_rows;
+    ctx->saved_data["temperature"] = temperature;
+    ctx->mark_non_differentiable({greedy_n});
+    ctx->set_materialize_grads(false);
+    return {log_prob_n, entropy_n, greedy_n};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &hidden_nh = saved[0], &weight_vh = saved[1], &target_n = saved[2], &lse_n = saved[3];
+    const at::Tensor& entropy_n = saved[4];
+    const at::Tensor &dlog_prob_n = grads[0], &dentropy_n = grads[1];
+    const int64_t chunk_rows = ctx->saved_data["chunk_rows"].toInt();
+    const double temperature = ctx->saved_data["temperature"].toDouble();
+    const int64_t rows = hidden_nh.size(0);
+
+    at::Tensor dhidden_nh, dweight_vh;
+    if (ctx->needs_input_grad(0)) dhidden_nh = at::zeros_like(hidden_nh);
+    if (ctx->needs_input_grad(1)) dweight_vh = at::zeros_like(weight_vh);
+    const bool reached = dlog_prob_n.defined() || dentropy_n.defined();
+    for (int64_t begin = 0; reached && begin < rows; begin += chunk_rows) {
+      const int64_t end = std::min(rows, begin + chunk_rows);
+      const at::Tensor hidden_chunk = hidden_nh.slice(0, begin, end);
+      at::Tensor log_p_nv = chunk_logits(hidden_chunk, weight_vh, temperature);
+      log_p_nv.sub_(lse_n.slice(0, begin, end).unsqueeze(1));
+      const at::Tensor p_nv = log_p_nv.exp();
+      at::Tensor dlogits_nv;
+      if (dentropy_n.defined()) {
+        // -p (log p + entropy) * dentropy
+        dlogits_nv = log_p_nv.add_(entropy_n.slice(0, begin, end).unsqueeze(1));
+        dlogits_nv.mul_(p_nv).mul_(dentropy_n.slice(0, begin, end).unsqueeze(1)).neg_();
+      }
+      if (dlog_prob_n.defined()) {
+        // (onehot - p) * dlog_prob
+        const at::Tensor dlog_prob_1 = dlog_prob_n.slice(0, begin, end).unsqueeze(1);
+        if (dlogits_nv.defined()) {
+          dlogits_nv.addcmul_(p_nv, dlog_prob_1, -1);
+        } else {
+          dlogits_nv = p_nv.mul_(dlog_prob_1).neg_();
+        }
+        dlogits_nv.scatter_add_(1, target_n.slice(0, begin, end).unsqueeze(1), dlog_prob_1.contiguous());
+      }
+      if (temperature != 1.0) dlogits_nv.div_(temperature);
+      if (dhidden_nh.defined()) dhidden_nh.slice(0, begin, end).copy_(at::matmul(dlogits_nv, weight_vh));
+      if (dweight_vh.defined()) dweight_vh.addmm_(dlogits_nv.t(), hidden_chunk);
+    }
+    return {dhidden_nh, dweight_vh, at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+TokenScores linear_log_prob(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& target_n,
+                            const LinearLogProbOptions& options) {
+  RINGFOLD_ASSERT(options.chunk_rows >= 1, "a chunk has at least one row");
+  RINGFOLD_ASSERT(options.temperature > 0, "a temperature is positive");
+  RINGFOLD_ASSERT(hidden_nh.dim() == 2 && target_n.dim() == 1 && hidden_nh.size(0) == target_n.size(0),
+                  "one target a row");
+  const variable_list out =
+      LinearLogProb::apply(hidden_nh, weight_vh, target_n, options.chunk_rows, options.temperature);
+  return {out[0], out[1], out[2]};
+}
+
+}  // namespace ringfold

@@ -1,0 +1,43 @@
+#include "ringfold/kernels/rms_norm.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace ringfold {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct RmsNorm : torch::autograd::Function<RmsNorm> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight_d, double eps) {
+    const at::Tensor inverse_rms = x.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();
+    ctx->save_for_backward({x, weight_d, inverse_rms});
+    return at::mul(x, inverse_rms).mul_(weight_d);
+  }
+
+  // With n = x / rms and g = dy * weight: dx = (g - n * mean(g * n)) / rms; dweight = sum over rows of dy * n.
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight_d = saved[1], &inverse_rms = saved[2];
+    const at::Tensor& dy = grads[0];
+    const int64_t width = weight_d.numel();
+    const at::Tensor normed = at::mul(x, inverse_rms);
+    at::Tensor dweight_d, dx;
+    if (ctx->needs_input_grad(1)) dweight_d = at::mul(dy, normed).reshape({-1, width}).sum(0);
+    if (ctx->needs_input_grad(0)) {
+      dx = at::mul(dy, weight_d);
+      const at::Tensor along = at::mul(dx, normed).mean(-1, /*keepdim=*/true);
+      dx.sub_(at::mul(normed, along)).mul_(inverse_rms);
+    }
+    return {dx, dweight_d, at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight_d, double eps) {
+  return RmsNorm::apply(x, weight_d, eps);
+}
+
+}  // namespace ringfold

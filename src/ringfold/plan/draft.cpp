@@ -1,0 +1,78 @@
+#include "ringfold/plan/draft.h"
+
+#include <algorithm>
+
+#include "ringfold/base/error.h"
+#include "ringfold/plan/partition.h"
+#include "ringfold/plan/plan.h"
+
+namespace ringfold {
+namespace {
+
+// The parts, as items rather than as positions in `items`.
+std::vector<std::vector<int>> split_items(const PackInput& input, const std::vector<int>& items, int parts) {
+  auto split = karmarkar_karp(gather(input.lengths, items), parts);
+  for (Part& part : split) {
+    for (int& position : part) position = items[static_cast<size_t>(position)];
+  }
+  return split;
+}
+
+size_t most_items(const std::vector<std::vector<int>>& replicas) {
+  size_t most = 0;
+  for (const auto& items : replicas) most = std::max(most, items.size());
+  return most;
+}
+
+}  // namespace
+
+int64_t rank_load(const PackInput& input, std::span<const int> items, int c) {
+  int64_t load = 0;
+  for (const int item : items) load += padded_length(input.lengths[static_cast<size_t>(item)], CpSize{c}) / c;
+  return load;
+}
+
+bool load_holds(const PackInput& input, std::span<const int> items, int c) {
+  if (items.size() == 1) return input.lengths[static_cast<size_t>(items[0])] <= input.budget * c;
+  return rank_load(input, items, c) <= input.budget;
+}
+
+double lockstep_us(const PackInput& input, const Draft& draft) {
+  double total_us = 0;
+  for (const DraftStep& step : draft) {
+    double slowest_us = 0;
+    for (const DraftGroup& group : step) {
+      const auto lengths = gather(input.lengths, group.items);
+      slowest_us = std::max(slowest_us, input.cost->pack_us(lengths, CpSize{group.cp_size}));
+    }
+    total_us += slowest_us;
+  }
+  return total_us;
+}
+
+std::vector<std::vector<int>> deal_to_replicas(const PackInput& input) {
+  return karmarkar_karp(input.lengths, input.dp);
+}
+
+ReplicaPacks pack_replicas(const PackInput& input, const std::vector<std::vector<int>>& replicas, int micro_batches) {
+  ReplicaPacks packs;
+  for (const auto& items : replicas) packs.push_back(split_items(input, items, micro_batches));
+  return packs;
+}
+
+int first_micro_batch_count(const PackInput& input, const std::vector<std::vector<int>>& replicas) {
+  int count = 0;
+  for (const auto& items : replicas) {
+    count = std::max(count, first_fit_count(gather(input.lengths, items), input.budget * input.max_cp));
+  }
+  return count;
+}
+
+int next_micro_batch_count(int micro_batches, int failures, const std::vector<std::vector<int>>& replicas) {
+  // With one sample a pack the load rule holds, so there is no need to go further.
+  const int64_t most = static_cast<int64_t>(most_items(replicas));
+  RINGFOLD_ASSERT(micro_batches < most, "packs of one sample broke the load rule");
+  return static_cast<int>(std::min(most, micro_batches + (int64_t{1} << std::min(failures / 16, 30))));
+}
+
+}  // namespace ringfold

@@ -1,0 +1,139 @@
+// The static policies: every pack at c = S, the baselines that dynamic CP is measured against.
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "ringfold/base/pow2.h"
+#include "ringfold/plan/draft.h"
+#include "ringfold/plan/plan.h"
+
+namespace ringfold {
+namespace {
+
+using Items = std::vector<int>;
+
+// Turns `[replica][micro-batch]` packs into micro-steps.
+Draft steps_at_max_cp(const PackInput& input, ReplicaPacks packs) {
+  Draft draft(packs.front().size());
+  for (size_t r = 0; r < packs.size(); ++r) {
+    for (size_t k = 0; k < draft.size(); ++k) {
+      if (packs[r][k].empty()) continue;
+      draft[k].push_back({static_cast<int>(r) * input.max_cp, input.max_cp, std::move(packs[r][k])});
+    }
+  }
+  return draft;
+}
+
+// A count below which some pack must break the load rule: no need to try them. A lone sample may exceed the budget, so
+// it counts as a full pack at most; two samples above half the budget never share one.
+int least_packs(const PackInput& input, const Items& items) {
+  int64_t load = 0;
+  int64_t large = 0;
+  for (const int item : items) {
+    const int64_t own = rank_load(input, std::span(&item, 1), input.max_cp);
+    load += std::min(own, input.budget);
+    large += 2 * own > input.budget ? 1 : 0;
+  }
+  return static_cast<int>(std::max(ceil_div(load, input.budget), large));
+}
+
+// Bins of `work` that hold the items longest work first, each in the least loaded bin that still has room. Nothing when
+// an item finds no room.
+std::optional<std::vector<Items>> fill_bins(const PackInput& input, const Items& by_work,
+                                            const std::vector<double>& work_us, size_t bins) {
+  std::vector<Items> packs(bins);
+  std::vector<int64_t> load(bins, 0);
+  std::vector<double> work(bins, 0.0);
+  for (const int item : by_work) {
+    const int64_t own = rank_load(input, std::span(&item, 1), input.max_cp);
+    size_t best = bins;
+    for (size_t bin = 0; bin < bins; ++bin) {
+      const bool room = packs[bin].empty() || load[bin] + own <= input.budget;
+      if (room && (best == bins || work[bin] < work[best])) best = bin;
+    }
+    if (best == bins) return std::nullopt;
+    packs[best].push_back(item);
+    load[best] += own;
+    work[best] += work_us[static_cast<size_t>(item)];
+  }
+  std::vector<size_t> order(bins);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return work[a] > work[b]; });
+  std::vector<Items> heaviest_first;
+  for (const size_t bin : order) heaviest_first.push_back(std::move(packs[bin]));
+  return heaviest_first;
+}
+
+}  // namespace
+
+Draft static_by_tokens(const PackInput& input) {
+  const auto replicas = deal_to_replicas(input);
+  int micro_batches = first_micro_batch_count(input, replicas);
+  for (const auto& items : replicas) micro_batches = std::max(micro_batches, least_packs(input, items));
+  for (int failures = 0;; ++failures) {
+    ReplicaPacks packs = pack_replicas(input, replicas, micro_batches);
+    const bool holds = std::all_of(packs.begin(), packs.end(), [&](const auto& replica) {
+      return std::all_of(replica.begin(), replica.end(),
+                         [&](const Items& items) { return load_holds(input, items, input.max_cp); });
+    });
+    if (holds) return steps_at_max_cp(input, std::move(packs));
+    micro_batches = next_micro_batch_count(micro_batches, failures, replicas);
+  }
+}
+
+Draft static_by_work(const PackInput& input) {
+  constexpr int kCountsTried = 4;
+  std::vector<double> work_us;
+  for (const int64_t length : input.lengths) {
+    const CpSize c{input.max_cp};
+    const int64_t load = padded_length(length, c) / c.value();
+    work_us.push_back(input.cost->us_per_token * static_cast<double>(load) + input.cost->attention_us(length, c));
+  }
+  Items by_work(input.lengths.size());
+  std::iota(by_work.begin(), by_work.end(), 0);
+  std::stable_sort(by_work.begin(), by_work.end(),
+                   [&](int a, int b) { return work_us[static_cast<size_t>(a)] > work_us[static_cast<size_t>(b)]; });
+
+  Draft best;
+  double best_us = 0;
+  int tried = 0;
+  for (int64_t k = ceil_div(least_packs(input, by_work), input.dp); tried < kCountsTried; ++k) {
+    auto bins = fill_bins(input, by_work, work_us, static_cast<size_t>(k * input.dp));
+    if (!bins) continue;
+    Draft draft;
+    for (size_t bin = 0; bin < bins->size() && !(*bins)[bin].empty(); ++bin) {
+      const int replica = static_cast<int>(bin % static_cast<size_t>(input.dp));
+      if (replica == 0) draft.emplace_back();
+      draft.back().push_back({replica * input.max_cp, input.max_cp, std::move((*bins)[bin])});
+    }
+    const double time_us = lockstep_us(input, draft);
+    if (tried++ == 0 || time_us < best_us) {
+      best = std::move(draft);
+      best_us = time_us;
+    }
+  }
+  return best;
+}
+
+Draft one_sample_packs(const PackInput& input) {
+  const int n = static_cast<int>(input.lengths.size());
+  Items by_length(input.lengths.size());
+  std::iota(by_length.begin(), by_length.end(), 0);
+  std::stable_sort(by_length.begin(), by_length.end(), [&](int a, int b) {
+    return input.lengths[static_cast<size_t>(a)] < input.lengths[static_cast<size_t>(b)];
+  });
+  // The short micro-step, if any, comes first, where it holds the shortest samples.
+  Draft draft;
+  int taken = 0;
+  for (int width = (n - 1) % input.dp + 1; taken < n; width = input.dp) {
+    DraftStep step;
+    for (int r = 0; r < width; ++r) {
+      step.push_back({r * input.max_cp, input.max_cp, {by_length[static_cast<size_t>(taken + r)]}});
+    }
+    draft.push_back(std::move(step));
+    taken += width;
+  }
+  return draft;
+}
+
+}  // namespace ringfold

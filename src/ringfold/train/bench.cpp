@@ -1,0 +1,174 @@
+#include "ringfold/train/bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "ringfold/data/order.h"
+#include "ringfold/train/setup.h"
+#include "ringfold/train/step.h"
+
+namespace ringfold {
+namespace {
+
+struct PolicyResult {
+  std::string name;
+  std::vector<double> step_ms;
+  std::vector<double> exposed_ms;
+  std::map<int, double> cp_token_share;
+  double loss = 0;
+  double padding_waste = 0;
+  double median_ms() const {
+    std::vector<double> sorted = step_ms;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+};
+
+// Seeded tokens: what is timed does not depend on them, and every rank makes the same.
+Dataset random_samples(const std::string& file, int64_t vocab_size, uint64_t seed) {
+  std::ifstream in(file);
+  if (!in) throw DataError(fmt::format("[bench] {}: cannot be opened. Hint: one length a line", file));
+  Dataset data;
+  data.file = file;
+  uint64_t state = seed * 2654435761u + 1;
+  for (std::string text; std::getline(in, text);) {
+    ++data.lines;
+    if (text.empty()) continue;
+    char* end = nullptr;
+    const long long length = std::strtoll(text.c_str(), &end, 10);
+    if (end == text.c_str() || length < 1) {
+      throw DataError(fmt::format("[bench] {}:{}: got '{}', expected a length of at least 1", file, data.lines, text));
+    }
+    Sample sample;
+    sample.id = SampleId(static_cast<int64_t>(data.samples.size()));
+    sample.line = data.lines;
+    for (long long t = 0; t < length; ++t) {
+      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+      sample.tokens.push_back(static_cast<int64_t>((state >> 33) % static_cast<uint64_t>(vocab_size)));
+    }
+    sample.response_length = length - 1;
+    sample.loss_mask.assign(static_cast<size_t>(length), 1);
+    sample.loss_mask[0] = 0;
+    data.samples.push_back(std::move(sample));
+  }
+  if (data.samples.empty()) throw DataError(fmt::format("[bench] {}: no lengths", file));
+  return data;
+}
+
+void use_policy(Session& session, const std::string& name) {
+  Topology& topology = session.topology;
+  topology.policy = name == "uniform" ? CpPolicy::kUniform : CpPolicy::kStatic;
+  topology.static_balance = name == "static_work" ? PackBalance::kWork : PackBalance::kTokens;
+}
+
+void record(PolicyResult& result, const StepReport& report) {
+  result.step_ms.push_back(report.step_ms);
+  result.exposed_ms.push_back(report.exposed_ms);
+  result.loss = report.sums.loss;
+  result.padding_waste = report.plan.summary.padding_waste;
+  const auto tokens = static_cast<double>(report.plan.summary.tokens);
+  for (const MicroStep& micro_step : report.plan.micro_steps) {
+    for (const PlannedGroup& group : micro_step.groups) {
+      for (const int64_t real : group.real_tokens) {
+        result.cp_token_share[group.cp_size.value()] += static_cast<double>(real) / tokens;
+      }
+    }
+  }
+}
+
+void print_results(const Session& session, const BenchSettings& bench, const std::vector<PolicyResult>& results,
+                   double tokens, double flops, bool json) {
+  nlohmann::ordered_json out = {{"schema", 1}, {"world_size", session.env.world_size}, {"steps", bench.steps}};
+  if (!json) {
+    fmt::print("{:<12} {:>10} {:>10} {:>10} {:>7} {:>12} {:>10} {:>9}  {}\n", "policy", "median ms", "min", "max",
+               "ratio", "tok/s/rank", "TFLOP/s", "exposed", "token share by CP size");
+  }
+  for (const PolicyResult& result : results) {
+    const double ratio = results.front().median_ms() / result.median_ms();
+    const double rate = tokens / result.median_ms() * 1e3 / session.env.world_size;
+    const double tflops = flops / result.median_ms() / 1e9 / session.env.world_size;
+    const double exposed = *std::max_element(result.exposed_ms.begin(), result.exposed_ms.end());
+    const auto [low, high] = std::minmax_element(result.step_ms.begin(), result.step_ms.end());
+    std::string shares;
+    nlohmann::ordered_json share_json = nlohmann::ordered_json::object();
+    for (const auto& [size, share] : result.cp_token_share) {
+      const double mean = share / static_cast<double>(result.step_ms.size());
+      shares += fmt::format("{}{}: {:.0f} %", shares.empty() ? "" : ", ", size, 100 * mean);
+      share_json[std::to_string(size)] = mean;
+    }
+    nlohmann::ordered_json row = {{"policy", result.name},
+                                  {"median_ms", result.median_ms()},
+                                  {"min_ms", *low},
+                                  {"max_ms", *high},
+                                  {"ratio", ratio},
+                                  {"tokens_per_s_per_rank", rate},
+                                  {"tflops_per_rank", tflops},
+                                  {"exposed_comm_ms", exposed},
+                                  {"loss", result.loss},
+                                  {"padding_waste", result.padding_waste},
+                                  {"cp_token_share", share_json}};
+    if (bench.peak_tflops > 0) row["mfu"] = tflops / bench.peak_tflops;
+    out["policies"].push_back(row);
+    if (json) continue;
+    fmt::print("{:<12} {:>10.1f} {:>10.1f} {:>10.1f} {:>6.2f}x {:>12.0f} {:>10.4f} {:>6.1f} ms  {}\n", result.name,
+               result.median_ms(), *low, *high, ratio, rate, tflops, exposed, shares);
+  }
+  if (json) fmt::print("{}\n", out.dump());
+}
+
+}  // namespace
+
+int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, bool json) {
+  LoadedFiles files;
+  std::unique_ptr<DenseModel> model;
+  const StartResult start = start_session(settings, [&](const Topology& topology) {
+    for (const std::string& policy : bench.policies) {
+      if (policy == "static" || policy == "static_work" || policy == "uniform") continue;
+      throw UsageError(fmt::format("[bench] --policies: '{}' is not one of static, static_work, uniform", policy));
+    }
+    if (bench.lengths_file.empty()) {
+      files = load_files(settings, topology);
+    } else {
+      files.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
+      files.data = random_samples(bench.lengths_file, files.config.vocab_size, settings.seed);
+    }
+    model = make_model(settings, files.config);
+  });
+  if (!start.session) return static_cast<int>(start.refused);
+  Session& session = *start.session;
+  require_same_run(session, run_facts(session, files));
+  FlatParameters flat(model->parameters());
+  TrainState state{*model, flat, nullptr};
+
+  std::vector<PolicyResult> results;
+  for (const std::string& policy : bench.policies) results.push_back({policy, {}, {}, {}, 0, 0});
+  const auto count = static_cast<int64_t>(files.data.samples.size());
+  double tokens = 0, flops = 0;
+  for (int64_t step = 0; step < bench.warmup_steps + bench.steps; ++step) {
+    const bool measured = step >= bench.warmup_steps;
+    const int64_t number = measured ? step - bench.warmup_steps + 1 : 1;
+    const StepBatch batch(
+        files.data, global_batch(count, settings.global_batch_size, number, settings.seed, settings.shuffle).indices,
+        settings.loss_aggregation);
+    for (size_t p = 0; p < results.size(); ++p) {
+      // Every other step in reverse order, so that no policy always runs first.
+      PolicyResult& result = results[step % 2 == 0 ? p : results.size() - 1 - p];
+      use_policy(session, result.name);
+      const StepReport report = train_step(session, state, batch, step + 1, 0);
+      if (!measured) continue;
+      record(result, report);
+      if (p > 0) continue;
+      tokens += static_cast<double>(report.plan.summary.tokens) / static_cast<double>(bench.steps);
+      flops += files.config.train_flops(report.plan.summary.tokens, report.plan.summary.sum_squared_tokens) /
+               static_cast<double>(bench.steps);
+    }
+  }
+  if (session.is_main()) print_results(session, bench, results, tokens, flops, json);
+  return 0;
+}
+
+}  // namespace ringfold

@@ -1,0 +1,66 @@
+// Parameters, gradients and AdamW state in flat buffers, in parameter order.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "ringfold/models/qwen3/model.h"
+
+namespace ringfold {
+
+// Makes every parameter and its gradient a view of one flat buffer each, so that one reduction, one norm and one update
+// cover the model. The backward accumulates into the views in place.
+class FlatParameters {
+ public:
+  explicit FlatParameters(std::vector<Parameter>& parameters);
+
+  at::Tensor& gradients() { return gradients_; }
+  at::Tensor& values() { return values_; }
+  void zero_gradients();
+  // Views of the flat gradient, by parameter.
+  std::vector<NamedTensor> named_gradients() const;
+  // Global L2 norm of the gradient, accumulated in fp64.
+  double gradient_norm() const;
+
+  struct Segment {
+    std::string name;
+    int64_t begin = 0;
+    int64_t size = 0;
+    std::vector<int64_t> shape;
+    bool weight_decay = true;
+  };
+  const std::vector<Segment>& segments() const { return segments_; }
+
+ private:
+  std::vector<Segment> segments_;
+  at::Tensor values_, gradients_;
+};
+
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0;
+};
+
+// Decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101), bias-corrected; state in at least fp32. Decay is
+// not applied to norms and biases.
+class AdamW {
+ public:
+  AdamW(FlatParameters& parameters, const AdamWOptions& options);
+  // Applies gradients() * gradient_scale. The step count for the bias correction counts calls.
+  void step(double lr, double gradient_scale);
+
+ private:
+  FlatParameters& parameters_;
+  AdamWOptions options_;
+  int64_t steps_ = 0;
+  at::Tensor first_moment_, second_moment_;
+};
+
+// The factor that brings a gradient of this norm to at most max_norm (1 when max_norm is 0).
+double clip_factor(double norm, double max_norm);
+
+}  // namespace ringfold

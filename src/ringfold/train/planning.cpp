@@ -1,0 +1,32 @@
+#include "ringfold/train/planning.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace ringfold {
+
+AgreedPlan agree_on_plan(Session& session, const StepBatch& batch, int64_t budget, int64_t step) {
+  const auto begin = std::chrono::steady_clock::now();
+  PlanRequest request;
+  request.samples = batch.lengths();
+  request.topology = session.topology;
+  request.budget = budget;
+  Result<Plan> result = make_plan(request);
+  if (!result.ok()) throw Error(ExitCode::kNoPlan, fmt::format("[plan] step {}: {}", step, result.reason()));
+  AgreedPlan agreed{std::move(result).value(), 0};
+  agreed.plan_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+
+  const uint64_t mine = plan_fingerprint(agreed.plan);
+  const std::vector<uint64_t> all = session.collectives().all_gather_u64(mine, "plan fingerprint");
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw RunError(fmt::format(
+        "[train] step {}: the plan of rank {} differs from that of rank 0 (fingerprint {:016x}, {:016x}). Hint: do all "
+        "ranks run the same binary on the same data file?",
+        step, rank, all[rank], all[0]));
+  }
+  return agreed;
+}
+
+}  // namespace ringfold

@@ -1,0 +1,25 @@
+// One pack through the model: shared by training, log-prob passes and the parity check.
+#pragma once
+
+#include "ringfold/models/qwen3/model.h"
+#include "ringfold/train/pack_inputs.h"
+#include "ringfold/train/settings.h"
+
+namespace ringfold {
+
+struct PackPlace {
+  Exchange* exchange = nullptr;
+  LaneRank rank{0};
+  int64_t step = 0;
+  int micro_step = 0;
+};
+
+// The context of `group` as seen by place.rank.
+CpContextPtr make_context(const RunSettings& settings, const PlannedGroup& group, const PackPlace& place,
+                          CpCommType comm);
+
+// Hidden states of the pack, then log-prob, entropy and greedy flag of the scored rows. Follows the grad mode.
+TokenScores score_pack(const DenseModel& model, const RunSettings& settings, const PackInputs& inputs,
+                       const CpContextPtr& context);
+
+}  // namespace ringfold

@@ -1,0 +1,49 @@
+// What every parallel command has once all ranks agree to begin.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ringfold/mesh/launch_env.h"
+#include "ringfold/mesh/mesh.h"
+#include "ringfold/mesh/rendezvous.h"
+#include "ringfold/plan/settings.h"
+#include "ringfold/train/settings.h"
+
+namespace ringfold {
+
+struct Session {
+  RunSettings settings;
+  LaunchEnv env;
+  Topology topology;
+  LaneRank lane_rank{0};
+  Exchange* exchange = nullptr;
+  Collectives* reductions = nullptr;
+
+  // What keeps those alive; empty in tests, where ranks are threads and a fixture owns them.
+  std::shared_ptr<Rendezvous> rendezvous;
+  LaneComms owned_comms;
+
+  bool is_main() const { return env.rank.value() == 0; }
+  Collectives& collectives() { return *reductions; }
+};
+
+// Runs `prepare` (settings, files: everything that may be refused) on every rank, lets all ranks agree, then connects
+// the lane. When a rank was refused, all of them end with its exit code and the error is printed once. Returns the
+// session, or the exit code of a start that was refused.
+struct StartResult {
+  std::unique_ptr<Session> session;
+  ExitCode refused = ExitCode::kOk;
+};
+StartResult start_session(const RunSettings& settings, const std::function<void(const Topology&)>& prepare);
+
+// Ends a start that failed before any settings existed (a bad flag): agrees with the other ranks, prints once.
+ExitCode refuse_start(const Error& error);
+
+// The digest of data and settings that ranks compare before step 1: "name=value" lines without paths, hosts or
+// rank-local values. Throws UsageError naming the setting, the ranks and both values.
+void require_same_run(Session& session, const std::vector<std::pair<std::string, std::string>>& facts);
+
+}  // namespace ringfold

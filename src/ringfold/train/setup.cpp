@@ -1,0 +1,142 @@
+#include "ringfold/train/setup.h"
+
+#include <fmt/format.h>
+
+#include "ringfold/base/log.h"
+#include "ringfold/data/jsonl.h"
+#include "ringfold/report/metrics.h"
+
+namespace ringfold {
+namespace {
+
+Dataset load_data(const RunSettings& settings, const Topology& topology, const ModelConfig& config,
+                  const std::string& file) {
+  DataOptions options;
+  options.vocab_size = config.vocab_size;
+  // Without a context limit the longest sample is what the largest pack can hold.
+  options.max_tokens = topology.max_context > 0 ? topology.max_context : topology.budget * topology.max_cp;
+  options.skip_bad_samples = settings.skip_bad_samples;
+  return load_jsonl(file, options);
+}
+
+std::string human_count(double value) {
+  if (value >= 1e9) return fmt::format("{:.2f} B", value / 1e9);
+  if (value >= 1e6) return fmt::format("{:.2f} M", value / 1e6);
+  if (value >= 1e3) return fmt::format("{:.1f} K", value / 1e3);
+  return fmt::format("{:.0f}", value);
+}
+
+// Weights, gradients, two optimizer moments, and the activations of one full pack that a step keeps (no recompute:
+// what autograd saves of a dense layer, about 14 hidden-sized and 4 FFN-sized rows a token).
+double memory_estimate_bytes(const Session& session, const ModelConfig& config, int64_t longest) {
+  const double element = session.settings.dtype == "float64" ? 8 : 4;
+  const double states = 4.0 * static_cast<double>(config.parameter_count()) * element;
+  const double rows = static_cast<double>(session.topology.budget > 0 ? session.topology.budget : longest);
+  const double row_values =
+      session.settings.recompute == "full"
+          ? static_cast<double>(config.hidden_size)
+          : 14.0 * static_cast<double>(config.hidden_size) + 4.0 * static_cast<double>(config.intermediate_size);
+  const double logits = static_cast<double>(session.settings.log_prob_chunk_tokens * config.vocab_size) * 3 * element;
+  return states + rows * row_values * static_cast<double>(config.num_hidden_layers) * element + logits;
+}
+
+}  // namespace
+
+LoadedFiles load_files(const RunSettings& settings, const Topology& topology) {
+  if (settings.model_dir.empty() == settings.model_config.empty()) {
+    throw UsageError(fmt::format(
+        "[settings] --model '{}' and --model-config '{}': exactly one is needed. Hint: --model DIR for a Hugging Face "
+        "folder, or --model-config FILE --init-seed N for random weights",
+        settings.model_dir, settings.model_config));
+  }
+  if (settings.data_file.empty()) throw UsageError("[settings] --data is missing. Hint: --data FILE.jsonl");
+  LoadedFiles files;
+  files.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
+  files.data = load_data(settings, topology, files.config, settings.data_file);
+  if (!settings.eval_data_file.empty()) {
+    files.eval_data = load_data(settings, topology, files.config, settings.eval_data_file);
+  }
+  return files;
+}
+
+std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelConfig& config) {
+  const at::ScalarType dtype = settings.dtype == "float64" ? at::kDouble : at::kFloat;
+  if (!settings.model_dir.empty()) return std::make_unique<DenseModel>(config, dtype, settings.model_dir);
+  return std::make_unique<DenseModel>(config, dtype, settings.init_seed);
+}
+
+std::vector<std::pair<std::string, std::string>> run_facts(const Session& session, const LoadedFiles& files) {
+  const RunSettings& s = session.settings;
+  const Topology& t = session.topology;
+  const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"data digest", fmt::format("{:016x} ({} samples, {} tokens)", files.data.digest(), files.data.samples.size(),
+                                  files.data.total_tokens())},
+      {"eval data digest", files.eval_data ? fmt::format("{:016x}", files.eval_data->digest()) : "none"},
+      {"model config", files.config.json},
+      {"--init-seed", text(s.init_seed)},
+      {"--dtype", s.dtype},
+      {"--recompute", s.recompute},
+      {"--attention-kernel", s.attention_kernel},
+      {"--objective", text(static_cast<int>(s.objective))},
+      {"--loss-aggregation", text(static_cast<int>(s.loss_aggregation))},
+      {"--global-batch-size", text(s.global_batch_size)},
+      {"--max-steps", text(s.max_steps)},
+      {"--epochs", text(s.epochs)},
+      {"--stop-after-steps", text(s.stop_after_steps)},
+      {"--eval-interval", text(s.eval_interval)},
+      {"--lr", text(s.lr)},
+      {"--min-lr", text(s.min_lr)},
+      {"--lr-warmup-steps", text(s.lr_warmup_steps)},
+      {"--lr-decay-style", text(static_cast<int>(s.lr_decay_style))},
+      {"--weight-decay", text(s.weight_decay)},
+      {"--clip-grad", text(s.clip_grad)},
+      {"--eps-clip", text(s.eps_clip)},
+      {"--eps-clip-high", text(s.eps_clip_high)},
+      {"--temperature", text(s.temperature)},
+      {"--use-rollout-logprobs", text(s.use_rollout_logprobs)},
+      {"--seed", text(s.seed)},
+      {"--shuffle", text(s.shuffle)},
+      {"--max-tokens-per-gpu", text(t.budget)},
+      {"--log-probs-max-tokens-per-gpu", text(t.log_probs_budget)},
+      {"--rollout-max-context-len", text(t.max_context)},
+      {"maximum CP size", text(t.max_cp)},
+      {"--cp-policy", std::string(to_string(t.policy))},
+      {"--execution", std::string(to_string(t.execution))},
+      {"--cp-comm-type", std::string(to_string(t.cp_comm_type))},
+  };
+  // One line a fact: a config.json has many.
+  for (auto& [name, value] : facts) std::replace(value.begin(), value.end(), '\n', ' ');
+  return facts;
+}
+
+void print_startup(const Session& session, const LoadedFiles& files) {
+  if (!session.is_main()) return;
+  const Topology& t = session.topology;
+  std::string sizes;
+  for (int c = 1; c <= t.max_cp; c *= 2) sizes += (c > 1 ? ", " : "") + std::to_string(c);
+  std::vector<std::pair<std::string, std::string>> rows = {
+      {"world", fmt::format("{} ranks = tp {} x cp {} x dp {} x pp {}", t.world_size, t.tp, t.max_cp, t.dp, t.pp)},
+      {"max CP size (S)", std::to_string(t.max_cp)},
+      {"group sizes", t.dynamic && t.policy != CpPolicy::kStatic ? sizes : std::to_string(t.max_cp)},
+      {"policy", fmt::format("{}, {}, {}", to_string(t.policy), to_string(t.execution), to_string(t.cp_comm_type))},
+      {"budget per GPU", t.budget > 0 ? fmt::format("{} tokens (log-probs {})", t.budget, t.log_probs_budget)
+                                      : "none: one sample a micro-batch"},
+      {"model",
+       fmt::format("{} parameters, {}, {} layers", human_count(static_cast<double>(files.config.parameter_count())),
+                   session.settings.dtype, files.config.num_hidden_layers)},
+      {"memory estimate",
+       fmt::format("{:.2f} GB a rank", memory_estimate_bytes(session, files.config, files.data.longest()) / 1e9)},
+      {"data", fmt::format("{} samples, {} tokens, longest {}", files.data.samples.size(),
+                           human_count(static_cast<double>(files.data.total_tokens())), files.data.longest())},
+  };
+  if (!files.data.skip_reasons.empty()) {
+    rows.emplace_back("skipped", fmt::format("{} skipped, first: {}", files.data.skip_reasons.size(),
+                                             files.data.skip_reasons.front()));
+  }
+  for (const std::string& note : t.notes) rows.emplace_back("note", note);
+  print_table("ringfold", rows);
+  for (const std::string& warning : t.warnings) log::warning(warning);
+}
+
+}  // namespace ringfold

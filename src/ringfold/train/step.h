@@ -1,0 +1,45 @@
+// One optimizer step, from a global batch to updated weights. step.cpp reads as the method.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ringfold/models/qwen3/model.h"
+#include "ringfold/report/metrics.h"
+#include "ringfold/train/batch.h"
+#include "ringfold/train/objective.h"
+#include "ringfold/train/optimizer.h"
+#include "ringfold/train/session.h"
+
+namespace ringfold {
+
+struct TrainState {
+  DenseModel& model;
+  FlatParameters& flat;
+  AdamW* optimizer;  // null: gradients only (parity, benchmarks)
+};
+
+struct StepReport {
+  Plan plan;
+  LossSums sums;  // of all ranks
+  double grad_norm = 0;
+  bool updated = false;         // false for a step without loss tokens
+  std::vector<double> busy_ms;  // per lane rank: time inside its own packs
+  double exposed_ms = 0;        // largest over ranks
+  double plan_ms = 0;
+  double step_ms = 0;
+};
+
+// Forward and backward of this rank's packs: accumulates into flat.gradients(), which must be zero. Gradients and sums
+// are local until reduced.
+LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, const Plan& plan, int64_t step,
+                   double* busy_ms);
+
+// The whole step: plan, packs, one reduction over the lane, clip, update.
+StepReport train_step(Session& session, TrainState& state, const StepBatch& batch, int64_t step, double lr);
+
+// The step's record, without epoch, lr and evaluation, which the loop knows.
+StepMetrics step_metrics(const Session& session, const ModelConfig& config, const StepBatch& batch,
+                         const StepReport& report);
+
+}  // namespace ringfold

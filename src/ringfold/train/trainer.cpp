@@ -1,0 +1,214 @@
+#include "ringfold/train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "ringfold/base/log.h"
+#include "ringfold/data/order.h"
+#include "ringfold/train/advantages.h"
+#include "ringfold/train/log_probs.h"
+#include "ringfold/train/schedule.h"
+#include "ringfold/train/setup.h"
+#include "ringfold/train/step.h"
+
+namespace ringfold {
+namespace {
+
+volatile std::sig_atomic_t stop_signal = 0;
+void remember_signal(int signal) {
+  stop_signal = signal;
+}
+
+// Whether any rank was asked to stop; all ranks agree, so that none is left waiting in the next step.
+int agreed_stop_signal(Session& session) {
+  const auto signals = session.collectives().all_gather_double(stop_signal, "stop signal");
+  return static_cast<int>(*std::max_element(signals.begin(), signals.end()));
+}
+
+// Old log-probs and advantages, fixed before the first step: the file is one rollout, made by the initial policy.
+RlFields rl_fields(Session& session, const DenseModel& model, const Dataset& data) {
+  RlFields rl;
+  const bool own_advantages = std::all_of(data.samples.begin(), data.samples.end(), [](const Sample& s) {
+    return !s.advantages.empty() || s.response_length == 0;
+  });
+  if (own_advantages) {
+    rl.advantages.assign(data.samples.size(), 0.0);
+  } else {
+    const Advantages advantages = group_advantages(data);
+    rl.advantages = advantages.per_sample;
+    if (session.is_main()) {
+      log::info(fmt::format("ringfold: {} groups ({} of one sample, {} with equal rewards: advantage 0)",
+                            advantages.groups, advantages.single_groups, advantages.flat_groups));
+    }
+  }
+  for (const Sample& sample : data.samples) {
+    rl.old_log_probs.push_back(session.settings.use_rollout_logprobs ? sample.rollout_log_probs : sample.old_log_probs);
+  }
+  const auto missing = std::find_if(data.samples.begin(), data.samples.end(), [&](const Sample& sample) {
+    return sample.response_length > 0 && rl.old_log_probs[static_cast<size_t>(&sample - data.samples.data())].empty();
+  });
+  if (missing == data.samples.end()) return rl;
+  if (session.settings.use_rollout_logprobs) {
+    throw DataError(fmt::format(
+        "[data] {}:{} (sample {}): --use-rollout-logprobs needs the field `rollout_log_probs`. Hint: give it for every "
+        "sample, or drop the flag to recompute the old log-probs",
+        data.file, missing->line, missing->id.value()));
+  }
+  if (session.is_main()) log::info("ringfold: computing old log-probs with the initial weights");
+  const std::vector<SampleScores> scores = score_dataset(session, model, data);
+  for (size_t i = 0; i < scores.size(); ++i) {
+    if (rl.old_log_probs[i].empty()) rl.old_log_probs[i] = scores[i].log_probs;
+  }
+  return rl;
+}
+
+void write_plan(const Session& session, int64_t step, const Plan& plan, double plan_ms) {
+  const std::string path = fmt::format("{}/plan_step_{}.json", session.settings.output_dir, step);
+  std::ofstream file(path);
+  file << plan_to_json(plan, plan_ms) << '\n';
+  if (!file.flush()) throw RunError(fmt::format("[train] cannot write {}. Hint: is the disk full?", path));
+}
+
+// What a dynamic run that only ever used one CP size is told at its end (docs/guide/troubleshooting.md).
+void warn_if_single_size(const Session& session, const std::map<int, int64_t>& packs_by_size) {
+  if (!session.is_main() || !session.topology.dynamic || session.topology.max_cp == 1) return;
+  if (session.topology.policy == CpPolicy::kStatic || packs_by_size.size() != 1) return;
+  log::warning(fmt::format(
+      "every micro-batch ran at CP size {}: dynamic CP made no difference. Either all samples need the same size "
+      "(their "
+      "lengths vary too little, or --max-tokens-per-gpu {} is too large or too small for them), or each micro-batch "
+      "holds one long sample or too few samples to split. `ringfold plan --data` shows the plan without training",
+      packs_by_size.begin()->first, session.topology.budget));
+}
+
+class TrainingRun {
+ public:
+  TrainingRun(Session& session, LoadedFiles& files, DenseModel& model)
+      : session_(session),
+        files_(files),
+        settings_(session.settings),
+        model_(model),
+        flat_(model.parameters()),
+        optimizer_(flat_, {settings_.adam_beta1, settings_.adam_beta2, settings_.adam_eps, settings_.weight_decay}),
+        state_{model, flat_, &optimizer_} {}
+
+  int run();
+
+ private:
+  StepMetrics run_step(int64_t step, int64_t total);
+  void evaluate_into(StepMetrics& metrics);
+
+  Session& session_;
+  LoadedFiles& files_;
+  const RunSettings& settings_;
+  DenseModel& model_;
+  FlatParameters flat_;
+  AdamW optimizer_;
+  TrainState state_;
+  RlFields rl_;
+  std::map<int, int64_t> packs_by_size_;
+};
+
+StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
+  const auto count = static_cast<int64_t>(files_.data.samples.size());
+  const GlobalBatch chosen = global_batch(count, settings_.global_batch_size, step, settings_.seed, settings_.shuffle);
+  StepBatch batch(files_.data, chosen.indices, settings_.loss_aggregation);
+  if (settings_.objective == Objective::kGrpo) batch.rl = &rl_;
+  const double lr = learning_rate(settings_, step, total);
+  const StepReport report = train_step(session_, state_, batch, step, lr);
+
+  if (!report.updated && session_.is_main()) {
+    log::warning(fmt::format("step {}: no loss tokens in the batch; loss 0, weights unchanged", step));
+  }
+  StepMetrics metrics = step_metrics(session_, files_.config, batch, report);
+  metrics.step = step;
+  metrics.lr = lr;
+  metrics.epoch = chosen.epochs_done;
+  for (const auto& [size, packs] : metrics.cp_histogram) packs_by_size_[size] += packs;
+  if (session_.is_main()) {
+    if (settings_.dump_plans) write_plan(session_, step, report.plan, report.plan_ms);
+    if (step == 1 && !settings_.dump_gradients.empty()) {
+      write_safetensors(settings_.dump_gradients, flat_.named_gradients());
+    }
+  }
+  return metrics;
+}
+
+void TrainingRun::evaluate_into(StepMetrics& metrics) {
+  const Evaluation evaluation = evaluate(*files_.eval_data, score_dataset(session_, model_, *files_.eval_data));
+  metrics.eval_loss = evaluation.loss;
+  metrics.eval_accuracy = evaluation.accuracy;
+}
+
+int TrainingRun::run() {
+  if (settings_.objective == Objective::kGrpo) rl_ = rl_fields(session_, model_, files_.data);
+  const auto count = static_cast<int64_t>(files_.data.samples.size());
+  const int64_t total = total_steps(settings_, steps_per_epoch(count, settings_.global_batch_size));
+  const int64_t last = settings_.stop_after_steps > 0 ? std::min(total, settings_.stop_after_steps) : total;
+
+  std::unique_ptr<MetricsFile> metrics_file;
+  if (session_.is_main()) metrics_file = std::make_unique<MetricsFile>(settings_.output_dir + "/metrics.jsonl");
+  int signal = 0;
+  {
+    Progress progress(last, session_.is_main() && settings_.progress);
+    if (files_.eval_data && settings_.eval_interval > 0) {
+      StepMetrics before;  // record 0: the model as it came
+      evaluate_into(before);
+      if (session_.is_main()) {
+        metrics_file->append(before);
+        progress.step(before);
+      }
+    }
+    for (int64_t step = 1; step <= last && signal == 0; ++step) {
+      StepMetrics metrics = run_step(step, total);
+      signal = agreed_stop_signal(session_);
+      const bool due = settings_.eval_interval > 0 && step % settings_.eval_interval == 0;
+      if (files_.eval_data && (due || step == last) && signal == 0) evaluate_into(metrics);
+      if (session_.is_main()) {
+        metrics_file->append(metrics);
+        progress.step(metrics);
+      }
+    }
+  }
+  if (session_.is_main()) {
+    export_hf(model_, settings_.output_dir + "/hf");
+    log::info(fmt::format("ringfold: weights in {}/hf, metrics in {}/metrics.jsonl", settings_.output_dir,
+                          settings_.output_dir));
+  }
+  warn_if_single_size(session_, packs_by_size_);
+  session_.collectives().barrier("end of the run");
+  if (signal != 0 && session_.is_main()) {
+    log::warning(fmt::format("stopped by signal {} after a whole step; the weights were written", signal));
+  }
+  return signal == 0 ? 0 : 128 + signal;
+}
+
+}  // namespace
+
+int run_training(const RunSettings& settings) {
+  LoadedFiles files;
+  std::unique_ptr<DenseModel> model;
+  const StartResult start = start_session(settings, [&](const Topology& topology) {
+    if (settings.output_dir.empty()) throw UsageError("[settings] --output-dir is missing. Hint: --output-dir RUN");
+    std::error_code error;
+    std::filesystem::create_directories(settings.output_dir, error);
+    if (error) {
+      throw UsageError(fmt::format("[settings] --output-dir {}: {}. Hint: choose a folder you may write to",
+                                   settings.output_dir, error.message()));
+    }
+    files = load_files(settings, topology);
+    model = make_model(settings, files.config);
+  });
+  if (!start.session) return static_cast<int>(start.refused);
+  require_same_run(*start.session, run_facts(*start.session, files));
+  print_startup(*start.session, files);
+  std::signal(SIGTERM, remember_signal);
+  std::signal(SIGINT, remember_signal);
+  return TrainingRun(*start.session, files, *model).run();
+}
+
+}  // namespace ringfold
