@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -46,5 +47,9 @@ int run_launch(const RunSettings& settings, const CommandOptions& options);
 
 // Ends a parallel command whose flags are refused: once for all ranks. Returns the exit code.
 int refuse_parallel_start(const Error& error);
+
+// Prints what ended the run as one line; under the launcher a rank with an echo of another's failure keeps quiet. Returns
+// the exit code.
+int report(const std::exception& failure);
 
 }  // namespace ringfold

@@ -99,11 +99,9 @@ int main(int argc, char** argv) {
   using namespace ringfold;
   try {
     return run({argv + 1, argv + argc});
-  } catch (const Error& error) {
-    return print_error(error);
   } catch (const std::bad_alloc&) {
-    return print_error(RunError("[main] out of memory. Hint: a smaller --max-tokens-per-gpu, or more memory"));
+    return report(RunError("[main] out of memory. Hint: a smaller --max-tokens-per-gpu, or more memory"));
   } catch (const std::exception& error) {
-    return print_error(RunError(fmt::format("[main] {}", error.what())));
+    return report(error);
   }
 }

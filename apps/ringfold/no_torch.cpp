@@ -39,4 +39,9 @@ int refuse_parallel_start(const Error& error) {
   return print_error(error);
 }
 
+int report(const std::exception& failure) {
+  const auto* known = dynamic_cast<const Error*>(&failure);
+  return print_error(known != nullptr ? *known : RunError(fmt::format("[main] {}", failure.what())));
+}
+
 }  // namespace ringfold

@@ -1,15 +1,16 @@
 #include "ringfold/mesh/failure.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <thread>
 
+#include "ringfold/base/error.h"
 #include "ringfold/mesh/network.h"
 
 namespace ringfold {
@@ -28,11 +29,9 @@ bool take_voice(const LaunchEnv& env) {
 
 }  // namespace
 
-int report_failure(const std::exception& failure, const LaunchEnv& env, bool shared_by_all_ranks) {
+int report_failure(const std::exception& failure, const LaunchEnv& env) {
   const auto* known = dynamic_cast<const Error*>(&failure);
   const int code = static_cast<int>(known != nullptr ? known->exit_code() : ExitCode::kFailure);
-  if (dynamic_cast<const ReportedElsewhere*>(&failure) != nullptr) return code;
-  if (shared_by_all_ranks && env.rank != Rank(0)) return code;
   const bool may_be_echo = dynamic_cast<const PeerError*>(&failure) != nullptr;
   if (env.under_ringfold_launch && may_be_echo) {
     // There is nothing left to save: the launcher's SIGTERM shall end the wait at once.
@@ -42,25 +41,14 @@ int report_failure(const std::exception& failure, const LaunchEnv& env, bool sha
   // A cause is always told, and takes the voice from the echoes.
   if (!take_voice(env) && may_be_echo) return code;
   // Foreign exceptions may carry a stack trace; the first line says what happened.
-  const std::string message = known != nullptr
-                                  ? failure.what()
-                                  : fmt::format("[internal] rank {}: {}", env.rank.value(), first_line(failure.what()));
+  std::string message = known != nullptr
+                            ? failure.what()
+                            : fmt::format("[main] rank {}: {}", env.rank.value(), first_line(failure.what()));
+  std::replace(message.begin(), message.end(), '\n', ' ');
   const std::string line = fmt::format("ringfold: error: {}\n", message);
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
   return code;
-}
-
-void throw_agreed_failure(const std::vector<Rendezvous::Status>& failures, Rank self) {
-  if (failures.empty()) return;
-  const ExitCode code = failures.front().code;
-  const auto own =
-      std::find_if(failures.begin(), failures.end(), [&](const auto& status) { return status.rank == self; });
-  if (own == failures.end()) throw ReportedElsewhere(code);
-  const auto first_alike =
-      std::find_if(failures.begin(), failures.end(), [&](const auto& status) { return status.error == own->error; });
-  if (first_alike != own) throw ReportedElsewhere(code);
-  throw Error(code, own->error);
 }
 
 }  // namespace ringfold
