@@ -103,7 +103,8 @@ TEST_F(Launcher, keeps_the_users_thread_count) {
 }
 
 TEST_F(Launcher, ranks_meet_signals_as_the_launcher_did) {
-  // Ignored and blocked signals survive exec; SIGPIPE must end a rank as it ends any shell.
+  // Ignored and blocked signals survive exec. Other tests in this process may have ignored SIGPIPE.
+  std::signal(SIGPIPE, SIG_DFL);
   EXPECT_EQ(run(1, "grep -E 'SigIgn|SigBlk' /proc/self/status > $OUT/signals"), 0);
   EXPECT_EQ(text_of("signals"), "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
 }
@@ -164,6 +165,13 @@ TEST_F(Launcher, takes_the_voice_from_the_echoes_of_a_killed_rank) {
                 "eval \"dd bs=1 count=1 <&$RINGFOLD_LAUNCH_VOICE\" > $OUT/voice 2>/dev/null; exit 4"),
             137);
   EXPECT_EQ(text_of("voice"), "");
+}
+
+TEST_F(Launcher, ranks_that_agreed_to_stop_finish_in_peace) {
+  // Rank 0 is done with its stop; rank 1 needs longer than the window after a failure.
+  EXPECT_EQ(run(2, "if [ $RANK = 1 ]; then sleep 1.5; echo saved > $OUT/saved; fi; exit 143"), 143);
+  EXPECT_EQ(text_of("saved"), "saved\n");
+  EXPECT_EQ(errors_, "");
 }
 
 TEST_F(Launcher, a_program_that_cannot_run_is_named_once) {

@@ -17,6 +17,7 @@ namespace ringfold {
 namespace {
 
 constexpr std::chrono::seconds kEchoWait{3};
+constexpr std::chrono::milliseconds kSilentWait{500};
 
 // True when no other rank has spoken. Without a launcher every rank speaks for itself.
 bool take_voice(const LaunchEnv& env) {
@@ -39,7 +40,11 @@ int report_failure(const std::exception& failure, const LaunchEnv& env) {
     std::this_thread::sleep_for(kEchoWait);
   }
   // A cause is always told, and takes the voice from the echoes.
-  if (!take_voice(env) && may_be_echo) return code;
+  if (!take_voice(env) && may_be_echo) {
+    // The speaker shall be seen to end first.
+    std::this_thread::sleep_for(kSilentWait);
+    return code;
+  }
   // Foreign exceptions may carry a stack trace; the first line says what happened.
   std::string message = known != nullptr
                             ? failure.what()
