@@ -47,9 +47,7 @@ int run_launch(const RunSettings& settings, const CommandOptions& options);
 
 // Ends a parallel command whose flags are refused: once for all ranks. Returns the exit code.
 int refuse_parallel_start(const Error& error);
-
-// Prints what ended the run as one line; under the launcher a rank with an echo of another's failure keeps quiet. Returns
-// the exit code.
-int report(const std::exception& failure);
+// Ends a parallel command that failed on the way: tells it, or leaves that to the rank with the cause.
+int report_parallel_failure(const std::exception& failure);
 
 }  // namespace ringfold

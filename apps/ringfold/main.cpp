@@ -89,7 +89,12 @@ int run(const std::vector<std::string>& arguments) {
     log::info(fmt::format("ringfold: keys of the recipe without a meaning for {}: {}", name_of(command),
                           fmt::join(parsed.options.unused_keys, ", ")));
   }
-  return dispatch(command, parsed.settings, parsed.options);
+  if (!needs_all_ranks(command)) return dispatch(command, parsed.settings, parsed.options);
+  try {
+    return dispatch(command, parsed.settings, parsed.options);
+  } catch (const std::exception& failure) {
+    return report_parallel_failure(failure);
+  }
 }
 
 }  // namespace
@@ -99,9 +104,11 @@ int main(int argc, char** argv) {
   using namespace ringfold;
   try {
     return run({argv + 1, argv + argc});
+  } catch (const Error& error) {
+    return print_error(error);
   } catch (const std::bad_alloc&) {
-    return report(RunError("[main] out of memory. Hint: a smaller --max-tokens-per-gpu, or more memory"));
+    return print_error(RunError("[main] out of memory. Hint: a smaller --max-tokens-per-gpu, or more memory"));
   } catch (const std::exception& error) {
-    return report(error);
+    return print_error(RunError(fmt::format("[main] {}", error.what())));
   }
 }

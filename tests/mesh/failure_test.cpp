@@ -9,19 +9,19 @@
 #include <thread>
 #include <vector>
 
-#include "ringfold/base/error.h"
-
 namespace ringfold {
 namespace {
+
+using Status = Rendezvous::Status;
 
 struct Reported {
   int code;
   std::string text;
 };
 
-Reported report(const std::exception& failure, const LaunchEnv& env) {
+Reported report(const std::exception& failure, const LaunchEnv& env, bool shared = false) {
   testing::internal::CaptureStderr();
-  const int code = report_failure(failure, env);
+  const int code = report_failure(failure, env, shared);
   return {code, testing::internal::GetCapturedStderr()};
 }
 
@@ -55,6 +55,22 @@ TEST(ReportFailure, cuts_foreign_exceptions_to_their_first_line) {
   EXPECT_EQ(reported.text, "ringfold: error: [main] rank 3: shapes differ\n");
 }
 
+TEST(ReportFailure, leaves_a_shared_failure_to_rank_0) {
+  LaunchEnv env;
+  env.world_size = 2;
+  EXPECT_EQ(report(UsageError("bad flag"), env, true).text, "ringfold: error: bad flag\n");
+  env.rank = Rank(1);
+  const Reported other = report(UsageError("bad flag"), env, true);
+  EXPECT_EQ(other.code, 2);
+  EXPECT_EQ(other.text, "");
+}
+
+TEST(ReportFailure, is_silent_about_what_another_rank_reports) {
+  const Reported reported = report(ReportedElsewhere(ExitCode::kUsage), LaunchEnv{});
+  EXPECT_EQ(reported.code, 2);
+  EXPECT_EQ(reported.text, "");
+}
+
 TEST(ReportFailure, echoes_under_the_launcher_wait_and_one_of_them_speaks) {
   const LaunchEnv env = env_with_voice(true);
   const auto begin = std::chrono::steady_clock::now();
@@ -76,6 +92,32 @@ TEST(ReportFailure, a_cause_is_told_at_once_and_takes_the_voice) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
   char voice = 0;
   EXPECT_EQ(read(env.voice_fd, &voice, 1), -1);
+}
+
+TEST(AgreedFailure, nothing_is_thrown_without_failures) {
+  throw_agreed_failure({}, Rank(0));
+}
+
+TEST(AgreedFailure, each_message_is_told_once_and_all_ranks_end_alike) {
+  const std::vector<Status> failures = {{Rank(1), ExitCode::kUsage, "line 5 is broken"},
+                                        {Rank(2), ExitCode::kUsage, "line 5 is broken"},
+                                        {Rank(3), ExitCode::kFailure, "no such disk"}};
+  const auto told_by = [&](int rank) -> std::string {
+    try {
+      throw_agreed_failure(failures, Rank(rank));
+    } catch (const ReportedElsewhere& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::kUsage);
+      return "";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::kUsage);
+      return error.what();
+    }
+    return "nothing thrown";
+  };
+  EXPECT_EQ(told_by(0), "");
+  EXPECT_EQ(told_by(1), "line 5 is broken");
+  EXPECT_EQ(told_by(2), "");
+  EXPECT_EQ(told_by(3), "no such disk");
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 
 #include "ringfold/mesh/failure.h"
 #include "ringfold/mesh/launcher.h"
-#include "ringfold/mesh/rendezvous.h"
 
 namespace ringfold {
 namespace {
@@ -30,6 +29,9 @@ void run_rank(const LaunchEnv& env) {
   CommOptions options;
   options.timeout = std::chrono::seconds(mode() == "stop" ? 2 : 60);
   Rendezvous rendezvous(env, options);
+  Rendezvous::Status status{env.rank, ExitCode::kOk, ""};
+  if (mode() == "bad_data") status = {env.rank, ExitCode::kUsage, "[data] a.jsonl:5: got broken JSON. Hint: fix it."};
+  throw_agreed_failure(rendezvous.agree("start", status), env.rank);
   std::vector<Rank> lane;
   for (int rank = 0; rank < env.world_size; ++rank) lane.emplace_back(rank);
   LaneComms comms = rendezvous.connect_lane(lane, "lane");
@@ -45,8 +47,8 @@ void run_rank(const LaunchEnv& env) {
   }
 }
 
-TEST(RankProgram, runs_under_a_launcher) {
-  if (mode().empty()) GTEST_SKIP() << "started by the tests of launched jobs";
+TEST(RankProgram, runs_alone_and_as_a_rank_of_a_launched_job) {
+  if (mode().empty()) return run_rank(LaunchEnv{});
   LaunchEnv env = read_launch_env();
   try {
     run_rank(env);
@@ -79,6 +81,12 @@ TEST(LaunchedJob, ends_well) {
   const Outcome job = launch(3, "well");
   EXPECT_EQ(job.code, 0);
   EXPECT_EQ(job.errors, "");
+}
+
+TEST(LaunchedJob, an_error_that_all_ranks_share_is_printed_once) {
+  const Outcome job = launch(3, "bad_data");
+  EXPECT_EQ(job.code, 2);
+  EXPECT_EQ(job.errors, "ringfold: error: [data] a.jsonl:5: got broken JSON. Hint: fix it.\n");
 }
 
 TEST(LaunchedJob, a_killed_rank_is_the_only_thing_told) {

@@ -75,7 +75,9 @@ class Launcher : public testing::Test {
 };
 
 const std::string kPid = "echo $$ > $OUT/pid$RANK; ";
-// Acts on SIGTERM at once; `sleep` alone would hold back the shell's trap.
+// Rank 1 goes on when rank 0 has set its trap.
+const std::string kAwaitTrap = "if [ $RANK = 1 ]; then while [ ! -s $OUT/trap ]; do sleep 0.05; done; ";
+// Acts on SIGTERM at once; without exec the shell would hold it back.
 const std::string kWaitLong = "exec sleep 60";
 
 TEST_F(Launcher, gives_each_rank_the_contract) {
@@ -146,7 +148,7 @@ TEST_F(Launcher, a_signal_is_the_cause_even_when_an_echo_is_reaped_first) {
 }
 
 TEST_F(Launcher, a_rank_that_ignores_sigterm_is_killed_after_five_seconds) {
-  EXPECT_EQ(run(2, kPid + "if [ $RANK = 1 ]; then sleep 0.3; kill -9 $$; fi; trap '' TERM; exec sleep 60"), 137);
+  EXPECT_EQ(run(2, kPid + kAwaitTrap + "kill -9 $$; fi; trap '' TERM; echo set > $OUT/trap; exec sleep 60"), 137);
   EXPECT_GT(elapsed_, std::chrono::seconds(5));
   EXPECT_LT(elapsed_, std::chrono::seconds(8));
   EXPECT_FALSE(any_alive(2));
@@ -160,9 +162,8 @@ TEST_F(Launcher, a_stopped_rank_is_ended_too) {
 
 TEST_F(Launcher, takes_the_voice_from_the_echoes_of_a_killed_rank) {
   // An echo that outlives SIGTERM finds the pipe empty.
-  EXPECT_EQ(run(2,
-                "if [ $RANK = 1 ]; then sleep 0.2; kill -9 $$; fi; trap '' TERM; sleep 1; "
-                "eval \"dd bs=1 count=1 <&$RINGFOLD_LAUNCH_VOICE\" > $OUT/voice 2>/dev/null; exit 4"),
+  EXPECT_EQ(run(2, kAwaitTrap + "kill -9 $$; fi; trap '' TERM; echo set > $OUT/trap; sleep 1; "
+                                "eval \"dd bs=1 count=1 <&$RINGFOLD_LAUNCH_VOICE\" > $OUT/voice 2>/dev/null; exit 4"),
             137);
   EXPECT_EQ(text_of("voice"), "");
 }

@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <thread>
 
-#include "ringfold/base/error.h"
 #include "ringfold/mesh/network.h"
 
 namespace ringfold {
@@ -30,9 +29,11 @@ bool take_voice(const LaunchEnv& env) {
 
 }  // namespace
 
-int report_failure(const std::exception& failure, const LaunchEnv& env) {
+int report_failure(const std::exception& failure, const LaunchEnv& env, bool shared_by_all_ranks) {
   const auto* known = dynamic_cast<const Error*>(&failure);
   const int code = static_cast<int>(known != nullptr ? known->exit_code() : ExitCode::kFailure);
+  if (dynamic_cast<const ReportedElsewhere*>(&failure) != nullptr) return code;
+  if (shared_by_all_ranks && env.rank != Rank(0)) return code;
   const bool may_be_echo = dynamic_cast<const PeerError*>(&failure) != nullptr;
   if (env.under_ringfold_launch && may_be_echo) {
     // There is nothing left to save: the launcher's SIGTERM shall end the wait at once.
@@ -54,6 +55,18 @@ int report_failure(const std::exception& failure, const LaunchEnv& env) {
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
   return code;
+}
+
+void throw_agreed_failure(const std::vector<Rendezvous::Status>& failures, Rank self) {
+  if (failures.empty()) return;
+  const ExitCode code = failures.front().code;
+  const auto own =
+      std::find_if(failures.begin(), failures.end(), [&](const auto& status) { return status.rank == self; });
+  if (own == failures.end()) throw ReportedElsewhere(code);
+  const auto first_alike =
+      std::find_if(failures.begin(), failures.end(), [&](const auto& status) { return status.error == own->error; });
+  if (first_alike != own) throw ReportedElsewhere(code);
+  throw Error(code, own->error);
 }
 
 }  // namespace ringfold

@@ -6,13 +6,26 @@
 #pragma once
 
 #include <exception>
+#include <vector>
 
 #include "ringfold/mesh/launch_env.h"
+#include "ringfold/mesh/rendezvous.h"
 
 namespace ringfold {
 
+// A failure that another rank tells the user.
+class ReportedElsewhere : public Error {
+ public:
+  explicit ReportedElsewhere(ExitCode code) : Error(code, "reported by another rank") {}
+};
+
 // Prints "ringfold: error: <message>" as one line on stderr, or leaves that to another rank, and returns the exit code
-// (4 for exceptions that are not ours).
-int report_failure(const std::exception& failure, const LaunchEnv& env);
+// (4 for exceptions that are not ours). `shared_by_all_ranks`: every rank meets this failure alike, as with a wrong
+// flag; then rank 0 alone prints it.
+int report_failure(const std::exception& failure, const LaunchEnv& env, bool shared_by_all_ranks = false);
+
+// After Rendezvous::agree: returns when there is no failure. Otherwise throws on every rank with the code of the first
+// failure; each distinct message is told once, by the lowest rank that met it.
+void throw_agreed_failure(const std::vector<Rendezvous::Status>& failures, Rank self);
 
 }  // namespace ringfold

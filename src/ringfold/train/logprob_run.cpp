@@ -15,9 +15,8 @@ namespace {
 void write_records(const std::string& path, const Dataset& data, const std::vector<SampleScores>& scores) {
   std::ofstream file(path);
   for (size_t i = 0; i < scores.size(); ++i) {
-    const nlohmann::ordered_json record = {{"index", data.samples[i].id.value()},
-                                           {"log_probs", scores[i].log_probs},
-                                           {"entropy", scores[i].entropy}};
+    const nlohmann::ordered_json record = {
+        {"index", data.samples[i].id.value()}, {"log_probs", scores[i].log_probs}, {"entropy", scores[i].entropy}};
     file << record.dump() << '\n';
   }
   if (!file.flush()) {
@@ -30,13 +29,12 @@ void write_records(const std::string& path, const Dataset& data, const std::vect
 int run_log_probs(const RunSettings& settings) {
   LoadedFiles files;
   std::unique_ptr<DenseModel> model;
-  const StartResult start = start_session(settings, [&](const Topology& topology) {
+  const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
     if (settings.output_file.empty()) throw UsageError("[settings] --output is missing. Hint: --output FILE.jsonl");
     files = load_files(settings, topology);
     model = make_model(settings, files.config);
   });
-  if (!start.session) return static_cast<int>(start.refused);
-  Session& session = *start.session;
+  Session& session = *started;
   require_same_run(session, run_facts(session, files));
   print_startup(session, files);
   const std::vector<SampleScores> scores = score_dataset(session, *model, files.data);
