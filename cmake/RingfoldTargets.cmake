@@ -17,9 +17,7 @@ endfunction()
 # Links torch and reuses the precompiled header. GCC wants the same flags on every user, hence no per-target options.
 function(ringfold_use_torch target)
   target_link_libraries(${target} PUBLIC TorchWheel::torch_cpu)
-  # Programs too get -fPIC: CMake's -fPIE for them would not match the precompiled header.
-  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${target} PRIVATE -fPIC -fpch-preprocess -Winvalid-pch)
+  target_compile_options(${target} PRIVATE -fpch-preprocess -Winvalid-pch)
   if(NOT TARGET ringfold_torch_pch)
     file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// Owner of the precompiled torch header.\n")
     add_library(ringfold_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)
