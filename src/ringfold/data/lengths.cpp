@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "ringfold/base/error.h"
+#include "ringfold/base/outside_text.h"
 #include "ringfold/data/line_reader.h"
 
 namespace ringfold {
@@ -17,7 +18,7 @@ void append_length(std::string_view word, const std::string& where, std::vector<
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), length);
   if (error != std::errc() || end != word.data() + word.size() || length < 1) {
     throw DataError(fmt::format("{} (sample {}): length: got \"{}\", expected an integer >= 1", where, lengths.size(),
-                                word.substr(0, 40)));
+                                printable(word, 40)));
   }
   lengths.push_back(length);
 }
