@@ -175,7 +175,8 @@ struct Tokenizer::Workspace::State {
 };
 
 Tokenizer::Workspace::Workspace(const Tokenizer& tokenizer)
-    : state_(std::make_unique<State>(State{.owner = tokenizer.tables_.get(), .bpe = {}, .split = {}, .normalized = {}})) {}
+    : state_(
+          std::make_unique<State>(State{.owner = tokenizer.tables_.get(), .bpe = {}, .split = {}, .normalized = {}})) {}
 Tokenizer::Workspace::~Workspace() = default;
 Tokenizer::Workspace::Workspace(Workspace&&) noexcept = default;
 Tokenizer::Workspace& Tokenizer::Workspace::operator=(Workspace&&) noexcept = default;
