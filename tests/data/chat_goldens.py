@@ -45,7 +45,7 @@ def main():
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     template = environment.from_string(config["chat_template"])
     out = pathlib.Path(__file__).parent / "chat_goldens.jsonl"
-    out.write_text("".join(json.dumps({"chat": chat, "text": template.render(**chat)}, ensure_ascii=False) + "\n"
+    out.write_text("".join(json.dumps({"chat_json": json.dumps(chat), "text": template.render(**chat)}, ensure_ascii=False) + "\n"
                            for chat in CHATS), encoding="utf-8")
 
 

@@ -84,10 +84,12 @@ def main():
     core = qwen_tokens.QwenTokenizer(folder, allow_special=True).core
     specials = sorted(token.content for token in core.get_added_tokens_decoder().values())
     random_ = random.Random(20240607)
-    texts = [random_text(random_, specials) for _ in range(count)]
+    texts = {}
+    while len(texts) < count:
+        texts[random_text(random_, specials)] = None
     for file in sys.argv[4:]:
-        texts += texts_of(file)
-    texts = list(dict.fromkeys(texts))
+        texts.update(dict.fromkeys(texts_of(file)))
+    texts = list(texts)
     with open(out, "w", encoding="utf-8") as stream:
         for start in range(0, len(texts), 1000):
             batch = texts[start:start + 1000]
