@@ -256,7 +256,8 @@ TEST(JsonlErrors, unknown_keys_name_the_nearest_known_one) {
   EXPECT_THAT(error_of(R"({"tokens": [1], "loss_masks": [0]})"),
               HasSubstr("unknown key: \"loss_masks\". Hint: did you mean \"loss_mask\"?"));
   EXPECT_THAT(error_of(R"({"token": [1]})"), HasSubstr("did you mean \"tokens\"?"));
-  EXPECT_THAT(error_of(R"({"tokens": [1], "zzzzzzzzzzzz": 1})"), HasSubstr("Hint: known are tokens, prompt, response,"));
+  EXPECT_THAT(error_of(R"({"tokens": [1], "zzzzzzzzzzzz": 1})"),
+              HasSubstr("Hint: known are tokens, prompt, response,"));
 }
 
 TEST(JsonlErrors, text_without_a_tokenizer_and_images_are_refused_by_name) {

@@ -48,6 +48,13 @@ TEST(Utf8, broken_sequences_are_found_where_they_begin) {
   EXPECT_EQ(invalid_utf8_offset(""), std::nullopt);
 }
 
+TEST(Utf8, messages_show_one_line_of_it) {
+  EXPECT_EQ(printable("a\nb\x7F \u4f60\"x\""), "a?b? \u4f60\"x\"");
+  EXPECT_EQ(printable("a\xFFz"), "a?z");
+  EXPECT_EQ(printable("\u4f60\u597d", 4), "\u4f60...");
+  EXPECT_EQ(printable("\u4f60\u597d", 6), "\u4f60\u597d");
+}
+
 TEST(Nfc, composes_reorders_and_replaces) {
   const std::pair<std::string, std::string> cases[] = {
       {"e\u0301", "\u00e9"},                   // composed

@@ -226,12 +226,11 @@ TEST(TokenizerErrors, merges_that_are_missing_or_do_not_fit) {
   EXPECT_THAT(error_with("/model/merges/0", "! \""), StartsWith("merge 0: token \"!\"\" is not in the vocabulary"));
   json no_byte = gpt2();
   no_byte["model"]["vocab"].erase("!");
-  EXPECT_THAT(error_of(no_byte.dump()), StartsWith("vocabulary: byte 33: token \"!\" is not in the vocabulary"));
+  EXPECT_THAT(error_of(no_byte.dump()), StartsWith("byte 33: token \"!\" is not in the vocabulary"));
 }
 
 TEST(TokenizerErrors, ids_given_twice) {
-  EXPECT_THAT(error_with("/model/vocab/a_second", 5),
-              AllOf(StartsWith("vocabulary: id 5 twice: \""), HasSubstr("\"a_second\"")));
+  EXPECT_THAT(error_with("/model/vocab/a_second", 5), AllOf(StartsWith("id 5 twice: \""), HasSubstr("\"a_second\"")));
   const json token = {{"content", "<|new|>"}, {"id", 5}, {"special", true}};
   EXPECT_THAT(error_with("/added_tokens/-", token),
               StartsWith("added token \"<|new|>\": got id 5, which is the id of \""));
@@ -321,11 +320,46 @@ TEST(TokenizerErrors, vocab_and_merges) {
       StartsWith("[tokenizer] DIR/tokenizer_config.json: tokenizer_class: got \"LlamaTokenizer\", expected Qwen2"));
   EXPECT_THAT(refused(vocab, merges, "{\"add_prefix_space\": true}"), HasSubstr("add_prefix_space: got true"));
   EXPECT_THAT(refused(vocab, merges, R"({"added_tokens_decoder": {"x": {"content": "<a>"}}})"),
-              HasSubstr("added_tokens_decoder \"x\": got id \"x\", expected an integer"));
+              HasSubstr("added_tokens_decoder \"x\": token \"<a>\": got id \"x\", expected an integer"));
   EXPECT_THAT(refused(vocab, merges, R"({"added_tokens_decoder": {"7": {"content": "<a>"}}})"),
               HasSubstr("added token \"<a>\": got id 7, which is the id of"));
   EXPECT_THAT(refused(vocab, merges, R"({"added_tokens_decoder": []})"),
               HasSubstr("got an array of 0, expected an object"));
+}
+
+TEST(TokenizerErrors, damaged_files_give_an_error_or_a_tokenizer_and_nothing_else) {
+  const std::string good = text_of(tokenizer_dir("llama3") + "/tokenizer.json");
+  std::mt19937 random(11);
+  int refused = 0;
+  for (int round = 0; round < 400; ++round) {
+    std::string bad = good;
+    for (int i = 0; i < 1 + round % 3; ++i) {
+      const size_t at = random() % bad.size();
+      switch (random() % 4) {
+        case 0:
+          bad[at] = static_cast<char>(random());
+          break;
+        case 1:
+          bad[at] = "0123456789\"[]{},:\\\n "[random() % 20];
+          break;
+        case 2:
+          bad.erase(at, 1 + random() % 40);
+          break;
+        default:
+          bad.insert(at, bad.substr(random() % bad.size(), random() % 40));
+          break;
+      }
+    }
+    try {
+      const Tokenizer tokenizer = Tokenizer::from_json(bad);
+      const auto ids = tokenizer.encode("Hello 12 the \u4f60 <|eot_id|>");
+      EXPECT_EQ(tokenizer.decode(ids), "Hello 12 the \u4f60 <|eot_id|>");
+    } catch (const DataError& error) {
+      ++refused;
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    }
+  }
+  EXPECT_GT(refused, 100);
 }
 
 TEST(TokenizerErrors, folders) {

@@ -9,6 +9,7 @@
 
 #include "ringfold/base/nearest.h"
 #include "ringfold/data/sample_json.h"
+#include "ringfold/data/utf8.h"
 
 namespace ringfold {
 namespace {

@@ -334,14 +334,6 @@ void bad_sample(const std::string& kind, const std::string& detail) {
   throw BadSample(kind, fmt::format("{}: {}", kind, detail));
 }
 
-std::string printable(std::string text, size_t limit) {
-  if (text.size() > limit) text = text.substr(0, limit) + "...";
-  for (char& c : text) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return text;
-}
-
 std::string too_long_message(int64_t tokens, int64_t limit) {
   return fmt::format(
       "too long: got {} tokens, expected at most {} (--rollout-max-context-len). Hint: raise the limit, shorten the "

@@ -24,9 +24,6 @@ class BadSample : public std::runtime_error {
 // Throws BadSample "kind: detail".
 [[noreturn]] void bad_sample(const std::string& kind, const std::string& detail);
 
-// Text from the file as it may stand in a one-line message.
-std::string printable(std::string text, size_t limit = 60);
-
 // Fills everything but id and line. `workspace`: of options.tokenizer, null without one. Throws BadSample.
 Sample parse_sample(const std::string& line, const DataOptions& options, Tokenizer::Workspace* workspace);
 
