@@ -153,10 +153,10 @@ void add_parallel(Table& table, ParallelSettings& s, CommandOptions& options) {
 
 void add_data(Table& table, RunSettings& s, CommandOptions& options) {
   table.in("Data", kPlan | kRuns)
-      .text("data", "FILE", "samples with token ids: .jsonl or .jsonl.gz (docs/reference/data.md)", s.data_file)
+      .text("data", "FILE", "samples, token ids or text: .jsonl or .jsonl.gz (docs/reference/data.md)", s.data_file)
+      .text("tokenizer", "DIR", "Hugging Face folder whose tokenizer reads samples that are text", s.tokenizer_dir)
       .toggle("skip-bad-samples", "leave bad samples out and count them, instead of ending", s.skip_bad_samples)
-      .integer("global-batch-size", "samples of one optimizer step [all]", s.global_batch_size, 1)
-      .not_built("tokenizer", "tokenize with scripts/data/tokenize_text.py and give token ids");
+      .integer("global-batch-size", "samples of one optimizer step [all]", s.global_batch_size, 1);
   table.by(kPlan).text("lengths", "L,L,...", "sample lengths in tokens, instead of a file", options.lengths,
                        FlagKind::kList);
   table.by(kPlan | kBench)

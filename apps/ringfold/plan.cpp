@@ -60,6 +60,9 @@ Lengths load_lengths_of(const RunSettings& settings, const CommandOptions& optio
   DataOptions data_options;
   data_options.max_tokens = limit;
   data_options.skip_bad_samples = settings.skip_bad_samples;
+  if (!settings.tokenizer_dir.empty()) {
+    data_options.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_dir(settings.tokenizer_dir));
+  }
   const Dataset dataset = load_jsonl(settings.data_file, data_options);
   Lengths lengths;
   for (const Sample& sample : dataset.samples) lengths.samples.push_back({sample.id, sample.length()});

@@ -10,12 +10,13 @@ namespace ringfold {
 namespace {
 
 Dataset load_data(const RunSettings& settings, const Topology& topology, const ModelConfig& config,
-                  const std::string& file) {
+                  const std::shared_ptr<const Tokenizer>& tokenizer, const std::string& file) {
   DataOptions options;
   options.vocab_size = config.vocab_size;
   // Without a context limit the longest sample is what the largest pack can hold.
   options.max_tokens = topology.max_context > 0 ? topology.max_context : topology.budget * topology.max_cp;
   options.skip_bad_samples = settings.skip_bad_samples;
+  options.tokenizer = tokenizer;
   return load_jsonl(file, options);
 }
 
@@ -52,9 +53,13 @@ LoadedFiles load_files(const RunSettings& settings, const Topology& topology) {
   if (settings.data_file.empty()) throw UsageError("[settings] --data is missing. Hint: --data FILE.jsonl");
   LoadedFiles files;
   files.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
-  files.data = load_data(settings, topology, files.config, settings.data_file);
+  std::shared_ptr<const Tokenizer> tokenizer;
+  if (!settings.tokenizer_dir.empty()) {
+    tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_dir(settings.tokenizer_dir));
+  }
+  files.data = load_data(settings, topology, files.config, tokenizer, settings.data_file);
   if (!settings.eval_data_file.empty()) {
-    files.eval_data = load_data(settings, topology, files.config, settings.eval_data_file);
+    files.eval_data = load_data(settings, topology, files.config, tokenizer, settings.eval_data_file);
   }
   return files;
 }
