@@ -69,7 +69,7 @@ def main():
             write_sample(file, prompt, response, [index % 2 for index in range(len(response) - 3)] + [1, 1, 1])
     with open(arguments.output / "eval.jsonl", "w") as file:
         for _ in range(arguments.eval):
-            prompt, response = draw(rng, 1000)
+            prompt, response = draw(rng, min(1000, arguments.longest))
             mask = [0] * len(response)
             mask[-4] = mask[-2] = 1  # the last sum and the answer
             write_sample(file, prompt, response, mask)

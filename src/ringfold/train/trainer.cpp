@@ -9,6 +9,7 @@
 
 #include "ringfold/base/log.h"
 #include "ringfold/data/order.h"
+#include "ringfold/report/event_file.h"
 #include "ringfold/train/advantages.h"
 #include "ringfold/train/log_probs.h"
 #include "ringfold/train/schedule.h"
@@ -121,6 +122,7 @@ class TrainingRun {
   TrainState state_;
   RlFields rl_;
   std::map<int, int64_t> packs_by_size_;
+  std::unique_ptr<EventFile> events_;  // rank 0
 };
 
 StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
@@ -151,7 +153,9 @@ StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
 void TrainingRun::evaluate_after(int64_t step, MetricsFile* file) {
   const Evaluation evaluation = evaluate(*files_.eval_data, score_dataset(session_, model_, *files_.eval_data));
   if (!session_.is_main()) return;
-  file->append(to_json_line(EvalMetrics{step, evaluation.loss, evaluation.accuracy}));
+  const EvalMetrics metrics{step, evaluation.loss, evaluation.accuracy};
+  file->append(to_json_line(metrics));
+  events_->append(step, scalars_of(metrics));
   log::info(fmt::format("ringfold: step {}: held-out loss {:.4f}, samples all right {:.1f} %", step, evaluation.loss,
                         100 * evaluation.accuracy));
 }
@@ -165,6 +169,7 @@ int TrainingRun::run() {
   std::unique_ptr<MetricsFile> metrics_file, eval_file;
   if (session_.is_main()) {
     metrics_file = std::make_unique<MetricsFile>(settings_.output_dir + "/metrics.jsonl");
+    events_ = std::make_unique<EventFile>(settings_.output_dir + "/tensorboard");
     if (files_.eval_data) eval_file = std::make_unique<MetricsFile>(settings_.output_dir + "/eval.jsonl");
   }
   if (files_.eval_data && settings_.eval_interval > 0) evaluate_after(0, eval_file.get());
@@ -174,6 +179,7 @@ int TrainingRun::run() {
     const StepMetrics metrics = run_step(step, total);
     if (session_.is_main()) {
       metrics_file->append(to_json_line(metrics));
+      events_->append(step, scalars_of(metrics));
       progress.step(metrics);
     }
     signal = agreed_stop_signal(session_);
