@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ringfold/base/pow2.h"
 #include "ringfold/plan/plan.h"
 
 namespace ringfold {
@@ -75,7 +76,9 @@ double lower_bound_us(std::span<const int64_t> lengths, int lane_size, int64_t b
   int64_t tokens = 0;
   for (const int64_t length : lengths) {
     tokens += length;
-    work_us += cost.us_per_token * static_cast<double>(length) + cost.attention_us(length, CpSize{1});
+    // The budget forces this CP size on it; attention over the shorter chunks of a wider group is no faster.
+    const CpSize need{budget > 0 ? static_cast<int>(next_power_of_2(ceil_div(length, budget))) : 1};
+    work_us += cost.us_per_token * static_cast<double>(length) + need.value() * cost.attention_us(length, need);
     double alone_us = cost.pack_us(std::span(&length, 1), CpSize{1});
     for (int c = 2; c <= lane_size; c *= 2)
       alone_us = std::min(alone_us, cost.pack_us(std::span(&length, 1), CpSize{c}));

@@ -97,7 +97,7 @@ void CostTable::find_bounds() {
   double work = 0, tokens = 0;
   int longest = 0;
   for (int s = 0; s < samples(); ++s) {
-    work += static_cast<double>(cost(s, 0).marginal_ns);
+    work += static_cast<double>(work_ns(s));
     tokens += static_cast<double>(length(s));
     const int64_t alone = least_alone_ns(s, levels_ - 1);
     if (alone > longest_bound_ns_) longest_bound_ns_ = alone, longest = s;
@@ -118,7 +118,7 @@ void CostTable::find_bounds() {
   double room = lane * static_cast<double>(budget_), densest = 0;
   for (int s = 0; s < samples() && room > 0; ++s) {  // longer is denser
     const double share = std::min(1.0, room / static_cast<double>(length(s)));
-    densest += share * static_cast<double>(cost(s, 0).marginal_ns);
+    densest += share * static_cast<double>(work_ns(s));
     room -= share * static_cast<double>(length(s));
   }
   const double other_steps = std::ceil(tokens / (lane * static_cast<double>(budget_))) - 1;

@@ -63,7 +63,8 @@ class Filler {
   };
   bool open(int sample, int64_t height_ns, const FillRule& rule);
   bool join(int sample, int level, int64_t height_ns);
-  bool any_room(int sample, int64_t height_ns) const;
+  bool place(int sample, int64_t height_ns, const FillRule& rule);
+  size_t next_candidate(std::span<const int> order, size_t at, int64_t height_ns);
   void append(Open& pack, int sample);
   void use_free_ranks(const FillRule& rule);
   void halve(const Open& pack, Open& first, Open& second);
@@ -76,6 +77,11 @@ class Filler {
   std::vector<int> next_;                  // chains of samples
   std::vector<int> left_;
   int free_ranks_ = 0;
+  struct Room {
+    int64_t tokens = 0, time_ns = 0;
+  };
+  std::vector<Room> room_;  // per level: the most that one of its packs has left
+  bool room_is_stale_ = true;
 };
 
 // The least height that places all of `order` on one shelf, to 0.4 %; an empty shelf when none is found.

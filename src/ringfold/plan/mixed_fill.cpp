@@ -94,13 +94,33 @@ bool Filler::join(int sample, int level, int64_t height_ns) {
   return false;
 }
 
-bool Filler::any_room(int sample, int64_t height_ns) const {
-  return std::any_of(packs_.begin(), packs_.end(), [&](const Open& pack) {
-    if (pack.level < table_.need(sample)) return false;
-    const SampleCost& cost = table_.cost(sample, pack.level);
-    return pack.tokens + cost.tokens <= table_.budget() &&
-           table_.pack_ns(pack.level, pack.tokens + cost.tokens, pack.attention_ns + cost.attention_ns) <= height_ns;
-  });
+// With no rank free: the position in `order`, from `at` on, of the first sample that some pack may still take. Shorter
+// samples ask for less at every level, so each level is a binary search.
+size_t Filler::next_candidate(std::span<const int> order, size_t at, int64_t height_ns) {
+  if (room_is_stale_) {
+    room_.assign(by_time_.size(), {});
+    for (size_t level = 0; level < by_time_.size(); ++level) {
+      for (const int p : by_time_[level]) {
+        const Open& pack = packs_[static_cast<size_t>(p)];
+        room_[level].tokens = std::max(room_[level].tokens, table_.budget() - pack.tokens);
+        room_[level].time_ns = std::max(room_[level].time_ns, height_ns - pack.time_ns);
+      }
+    }
+    room_is_stale_ = false;
+  }
+  size_t next = order.size();
+  for (size_t level = 0; level < by_time_.size(); ++level) {
+    if (by_time_[level].empty() || room_[level].tokens <= 0 || room_[level].time_ns <= 0) continue;
+    const auto first = order.begin() + static_cast<std::ptrdiff_t>(at);
+    const auto last = order.begin() + static_cast<std::ptrdiff_t>(next);
+    const int l = static_cast<int>(level);
+    const auto found = std::partition_point(first, last, [&](int s) {
+      const SampleCost& cost = table_.cost(s, l);
+      return table_.need(s) > l || cost.tokens > room_[level].tokens || cost.marginal_ns > room_[level].time_ns;
+    });
+    next = static_cast<size_t>(found - order.begin());
+  }
+  return next;
 }
 
 Filler::Outcome Filler::fill(std::span<const int> order, int64_t height_ns, const FillRule& rule) {
@@ -108,32 +128,37 @@ Filler::Outcome Filler::fill(std::span<const int> order, int64_t height_ns, cons
   left_.clear();
   for (auto& queue : by_time_) queue.clear();
   free_ranks_ = table_.lane();
+  room_is_stale_ = true;
   Outcome outcome;
-  int failures = 0;
   for (size_t at = 0; at < order.size(); ++at) {
-    const int sample = order[at];
-    const int first = std::max(table_.need(sample), rule.least_level);
-    bool placed = rule.open_first && open(sample, height_ns, rule);
-    for (int level = first; !placed && level <= rule.most_level; ++level) {
-      placed = join(sample, level, height_ns);
-      if (!placed && level == first && !rule.open_first) placed = open(sample, height_ns, rule);
+    if (free_ranks_ == 0) {
+      const size_t next = next_candidate(order, at, height_ns);
+      left_.insert(left_.end(), order.begin() + static_cast<std::ptrdiff_t>(at),
+                   order.begin() + static_cast<std::ptrdiff_t>(next));
+      at = next;
+      if (at == order.size()) break;
     }
-    if (placed) {
-      outcome.work_ns += table_.work_ns(sample);
+    if (place(order[at], height_ns, rule)) {
+      outcome.work_ns += table_.work_ns(order[at]);
       ++outcome.placed;
-      continue;
-    }
-    left_.push_back(sample);
-    // Nothing more fits: look now and then rather than at every failure.
-    const int patience = 16 + static_cast<int>(packs_.size()) / 4;
-    if (free_ranks_ == 0 && ++failures % patience == 0 && !any_room(order.back(), height_ns)) {
-      left_.insert(left_.end(), order.begin() + static_cast<std::ptrdiff_t>(at) + 1, order.end());
-      break;
+      room_is_stale_ = true;
+    } else {
+      left_.push_back(order[at]);
     }
   }
   use_free_ranks(rule);
   for (const Open& pack : packs_) outcome.height_ns = std::max(outcome.height_ns, pack.time_ns);
   return outcome;
+}
+
+bool Filler::place(int sample, int64_t height_ns, const FillRule& rule) {
+  const int first = std::max(table_.need(sample), rule.least_level);
+  if (rule.open_first && open(sample, height_ns, rule)) return true;
+  for (int level = first; level <= rule.most_level; ++level) {
+    if (join(sample, level, height_ns)) return true;
+    if (level == first && !rule.open_first && open(sample, height_ns, rule)) return true;
+  }
+  return false;
 }
 
 // Two packs of the same size, longest samples first to the lighter one. Rewrites the chain.
