@@ -11,7 +11,7 @@ namespace ringfold {
 namespace {
 
 // Sizes up to which more is tried: beyond them a step is long enough for little to be left.
-constexpr int kPolishAll = 64, kPolishTwo = 256, kAllVariants = 1024, kTwoVariants = 8192;
+constexpr int kPolishAll = 64, kPolishTwo = 256, kAllSizesMixed = 1024, kTwoVariants = 8192;
 
 int64_t ns_of(double us) {
   return std::llround(us * 1e3);
@@ -69,7 +69,11 @@ class MixedPlanner {
 
   Draft variants() {
     const auto all = shelf_variants(table_);
-    const size_t count = table_.samples() <= kAllVariants ? all.size() : table_.samples() <= kTwoVariants ? 2 : 1;
+    const int n = table_.samples();
+    const size_t count = n <= kPolishTwo       ? all.size()
+                         : n <= kAllSizesMixed ? all.size() - 1
+                         : n <= kTwoVariants   ? 2
+                                               : 1;
     for (size_t v = 1; v < count; ++v) {
       Shelves shelves = fill_shelves(filler_, table_, all[v], abandon_limit());
       if (!shelves.empty()) pool_.push_back(std::move(shelves));
