@@ -44,6 +44,8 @@ double execution_us(const PackInput& input, const Draft& draft, Execution execut
 Draft static_by_tokens(const PackInput& input);
 // The stronger baseline: longest work first into the least loaded bin; the best of several bin counts.
 Draft static_by_work(const PackInput& input);
+// The weakest baseline, as Megatron's dp_balanced packs: filled in arrival order, dealt to the replicas in turn.
+Draft static_by_arrival(const PackInput& input);
 // Without a budget: one sample a pack at c = S, similar lengths side by side.
 Draft one_sample_packs(const PackInput& input);
 // One CP size a micro-step, by its longest sample; sub-groups balanced by tokens.

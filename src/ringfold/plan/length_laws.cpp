@@ -2,51 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "ringfold/base/error.h"
+#include "ringfold/plan/seeded_random.h"
 
 namespace ringfold {
 namespace {
-
-// splitmix64 (Steele, Lea & Flood 2014): 64 bits a call, any seed.
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-
-  uint64_t bits() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-  }
-  // In (0, 1): never an end, so that logarithms and tails are finite.
-  double uniform() { return (static_cast<double>(bits() >> 12) + 0.5) / 4503599627370496.0; }
-  bool chance(double p) { return uniform() < p; }
-  // Box-Muller, one of the pair.
-  double normal() {
-    const double radius = std::sqrt(-2 * std::log(uniform()));
-    return radius * std::cos(2 * std::numbers::pi * uniform());
-  }
-  double lognormal(double ln_mean, double ln_std) { return std::exp(ln_mean + ln_std * normal()); }
-  double pareto(double from, double alpha) { return from * std::pow(uniform(), -1 / alpha); }
-  int binomial(int trials, double p) {
-    int hits = 0;
-    for (int i = 0; i < trials; ++i) hits += chance(p) ? 1 : 0;
-    return hits;
-  }
-  // Failures before the first success, of this mean.
-  int geometric(double mean) { return static_cast<int>(std::log(uniform()) / std::log(mean / (1 + mean))); }
-
- private:
-  uint64_t state_;
-};
 
 int64_t whole(double tokens) {
   return std::llround(tokens);
 }
 
-int64_t image_tokens(Random& random) {
+int64_t image_tokens(SeededRandom& random) {
   constexpr double kSpread = 0.45, kCorrelation = 0.6, kPatch = 32;
   const double shared = random.normal();
   const double other = kCorrelation * shared + std::sqrt(1 - kCorrelation * kCorrelation) * random.normal();
@@ -57,14 +24,14 @@ int64_t image_tokens(Random& random) {
   return side(673, shared) * side(841, other);
 }
 
-int images_of_sample(Random& random) {
+int images_of_sample(SeededRandom& random) {
   const double kind = random.uniform();
   if (kind < 0.5) return 1 + random.binomial(2, 0.45);
   if (kind < 0.9) return 4 + random.binomial(4, 0.40);
   return 9 + std::min(random.geometric(4.5), 23);
 }
 
-int64_t multimodal(Random& random) {
+int64_t multimodal(SeededRandom& random) {
   constexpr int64_t kLongest = 32768, kLongestPrompt = 28672, kTemplate = 20, kAroundImage = 2;
   int64_t prompt = 0;
   do {
@@ -79,8 +46,8 @@ int64_t multimodal(Random& random) {
 }
 
 // A body, and a Pareto tail that holds `tail_share` of the samples from `tail_from` on.
-int64_t body_and_tail(Random& random, double ln_mean, double ln_std, double floor, double tail_share, double tail_from,
-                      double alpha, int64_t longest) {
+int64_t body_and_tail(SeededRandom& random, double ln_mean, double ln_std, double floor, double tail_share,
+                      double tail_from, double alpha, int64_t longest) {
   double tokens = 0;
   if (random.chance(tail_share)) {
     tokens = random.pareto(tail_from, alpha);
@@ -93,7 +60,7 @@ int64_t body_and_tail(Random& random, double ln_mean, double ln_std, double floo
 }
 
 // Piecewise log-linear through quantiles of the trace.
-int64_t moon(Random& random) {
+int64_t moon(SeededRandom& random) {
   struct Quantile {
     double share, tokens;
   };
@@ -148,7 +115,7 @@ class Sampler {
   }
 
   LengthLaw law_;
-  Random random_;
+  SeededRandom random_;
   int64_t longest_, drawn_ = 0, prompt_ = 0;
   double difficulty_ = 0;
 };

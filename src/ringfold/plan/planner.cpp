@@ -156,7 +156,9 @@ Draft choose(const PackInput& input, const Topology& t, const PassControl& passe
   if (input.budget == 0) return one_sample_packs(input);
   switch (t.policy) {
     case CpPolicy::kStatic:
-      return t.static_balance == PackBalance::kWork ? static_by_work(input) : static_by_tokens(input);
+      return t.static_balance == PackBalance::kWork      ? static_by_work(input)
+             : t.static_balance == PackBalance::kArrival ? static_by_arrival(input)
+                                                         : static_by_tokens(input);
     case CpPolicy::kUniform:
       return uniform(input);
     case CpPolicy::kMixed:

@@ -86,12 +86,11 @@ void check_choices(const ParallelSettings& s, CpPolicy policy) {
     throw UsageError(
         "--cp-comm-type a2a is not built yet: got a2a, expected p2p or all_gather. Hint: use --cp-comm-type p2p.");
   }
-  if (s.static_balance == PackBalance::kWork && policy != CpPolicy::kStatic) {
-    throw UsageError(
-        fmt::format("balancing packs by work belongs to --cp-policy static: got --cp-policy {}, expected static. Hint: "
-                    "use --cp-policy "
-                    "static, or balance by tokens.",
-                    to_string(policy)));
+  if (s.static_balance != PackBalance::kTokens && policy != CpPolicy::kStatic) {
+    throw UsageError(fmt::format(
+        "--static-balance {} belongs to --cp-policy static: got --cp-policy {}, expected static. Hint: use --cp-policy "
+        "static, or leave --static-balance out.",
+        s.static_balance == PackBalance::kWork ? "work" : "arrival", to_string(policy)));
   }
   if (!is_power_of_2(s.context_parallel_size)) {
     throw UsageError(fmt::format(

@@ -11,7 +11,8 @@ namespace ringfold {
 enum class CpPolicy { kStatic, kUniform, kMixed };
 enum class Execution { kLockstep, kFree };
 enum class CpCommType { kP2p, kAllGather, kA2a };
-enum class PackBalance { kTokens, kWork };  // what `static` balances; kWork is the stronger baseline
+// What `static` balances: tokens; work, the stronger baseline; or nothing, packs filled in arrival order.
+enum class PackBalance { kTokens, kWork, kArrival };
 
 std::string_view to_string(CpPolicy policy);
 std::string_view to_string(Execution execution);

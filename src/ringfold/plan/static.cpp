@@ -121,6 +121,30 @@ Draft static_by_work(const PackInput& input) {
   return best;
 }
 
+Draft static_by_arrival(const PackInput& input) {
+  std::vector<Items> packs(1);
+  for (int item = 0; item < static_cast<int>(input.lengths.size()); ++item) {
+    packs.back().push_back(item);
+    if (load_holds(input, packs.back(), input.max_cp)) continue;
+    packs.back().pop_back();
+    packs.push_back({item});
+  }
+  // Every replica runs as many packs: the last ones give samples away until the count divides.
+  const size_t dp = static_cast<size_t>(input.dp);
+  for (size_t giver = packs.size(); giver-- > 0 && packs.size() % dp != 0;) {
+    while (packs[giver].size() > 1 && packs.size() % dp != 0) {
+      packs.push_back({packs[giver].back()});
+      packs[giver].pop_back();
+    }
+  }
+  Draft draft;
+  for (size_t p = 0; p < packs.size(); ++p) {
+    if (p % dp == 0) draft.emplace_back();
+    draft.back().push_back({static_cast<int>(p % dp) * input.max_cp, input.max_cp, std::move(packs[p])});
+  }
+  return draft;
+}
+
 Draft one_sample_packs(const PackInput& input) {
   const int n = static_cast<int>(input.lengths.size());
   Items by_length(input.lengths.size());
