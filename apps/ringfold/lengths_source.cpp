@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "ringfold/data/jsonl.h"
-#include "ringfold/data/tokenizer.h"
 #include "ringfold/data/lengths.h"
 #include "ringfold/data/order.h"
+#include "ringfold/data/tokenizer.h"
 
 namespace ringfold {
 namespace {

@@ -1,6 +1,7 @@
 #include "ringfold/train/bench.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ringfold/data/order.h"
+#include "ringfold/plan/policy_names.h"
 #include "ringfold/train/setup.h"
 #include "ringfold/train/step.h"
 
@@ -59,10 +61,11 @@ Dataset random_samples(const std::string& file, int64_t vocab_size, uint64_t see
   return data;
 }
 
+// `mixed` runs free, as it does by default; the others are lockstep.
 void use_policy(Session& session, const std::string& name) {
-  Topology& topology = session.topology;
-  topology.policy = name == "uniform" ? CpPolicy::kUniform : CpPolicy::kStatic;
-  topology.static_balance = name == "static_work" ? PackBalance::kWork : PackBalance::kTokens;
+  PlanRequest request;
+  request.topology = session.topology;
+  session.topology = with_policy(request, name, name == "mixed" ? Execution::kFree : Execution::kLockstep).topology;
 }
 
 void record(PolicyResult& result, const StepReport& report) {
@@ -126,9 +129,11 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
   LoadedFiles files;
   std::unique_ptr<DenseModel> model;
   const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
+    const std::vector<std::string>& known = policy_choices();
     for (const std::string& policy : bench.policies) {
-      if (policy == "static" || policy == "static_work" || policy == "uniform") continue;
-      throw UsageError(fmt::format("[bench] --policies: '{}' is not one of static, static_work, uniform", policy));
+      if (std::find(known.begin(), known.end(), policy) != known.end()) continue;
+      throw UsageError(
+          fmt::format("[bench] --policies: got '{}', expected some of {}", policy, fmt::join(known, ", ")));
     }
     if (bench.lengths_file.empty()) {
       files = load_files(settings, topology);
