@@ -90,10 +90,6 @@ LoadedFiles load_files(const RunSettings& settings, const Topology& topology) {
     throw UsageError(
         "[settings] --use-rollout-logprobs has no meaning with --objective sft. Hint: use --objective grpo");
   }
-  if (settings.min_lr > settings.lr) {
-    throw UsageError(
-        fmt::format("[settings] --min-lr {} is above --lr {}. Hint: a smaller --min-lr", settings.min_lr, settings.lr));
-  }
   for (const auto& [flag, beta] :
        {std::pair{"--adam-beta1", settings.adam_beta1}, {"--adam-beta2", settings.adam_beta2}}) {
     if (beta >= 0 && beta < 1) continue;
