@@ -1,7 +1,7 @@
 """Strings and the ids that Hugging Face's `tokenizers` gives them, for tokenizer_test.cpp.
 
 Usage: hf_ids.py TOKENIZER_DIR OUT.jsonl COUNT [TEXT_FILE ...]
-Writes {"text", "ids", "decoded"} a line: COUNT seeded random strings, then the texts of the files (.jsonl[.gz], .json[.gz]).
+Writes {"text", "ids"} a line: COUNT seeded random strings, then each text of the files (.jsonl[.gz], .json[.gz]) once.
 """
 import gzip
 import json
@@ -84,15 +84,17 @@ def main():
     core = qwen_tokens.QwenTokenizer(folder, allow_special=True).core
     specials = sorted(token.content for token in core.get_added_tokens_decoder().values())
     random_ = random.Random(20240607)
-    texts = [random_text(random_, specials) for _ in range(count)]
+    texts = {}
+    while len(texts) < count:
+        texts[random_text(random_, specials)] = None
     for file in sys.argv[4:]:
-        texts += texts_of(file)
+        texts.update(dict.fromkeys(texts_of(file)))
+    texts = list(texts)
     with open(out, "w", encoding="utf-8") as stream:
         for start in range(0, len(texts), 1000):
             batch = texts[start:start + 1000]
             for text, encoding in zip(batch, core.encode_batch(batch, add_special_tokens=False)):
-                decoded = core.decode(encoding.ids, skip_special_tokens=False)
-                stream.write(json.dumps({"text": text, "ids": encoding.ids, "decoded": decoded}) + "\n")
+                stream.write(json.dumps({"text": text, "ids": encoding.ids}) + "\n")
     print(f"{len(texts)} strings")
 
 

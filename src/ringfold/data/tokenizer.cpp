@@ -54,11 +54,14 @@ const ByteCharacters& byte_characters() {
 
 using Vocabulary = std::unordered_map<std::string, TokenId>;
 
-TokenId look_up(const Vocabulary& ids, const std::string& token, const std::string& where) {
+// `what` and `index` say what needs the token.
+TokenId look_up(const TokenizerSpec& spec, const Vocabulary& ids, const std::string& token, const char* what,
+                size_t index) {
   const auto found = ids.find(token);
   if (found == ids.end()) {
-    throw DataError(fmt::format("{}: token \"{}\" is not in the vocabulary. Hint: are the files of one tokenizer?",
-                                where, token.substr(0, 60)));
+    throw DataError(
+        fmt::format("{}: {} {}: token \"{}\" is not in the vocabulary. Hint: are the files of one tokenizer?",
+                    spec.file, what, index, printable(token)));
   }
   return found->second;
 }
@@ -68,13 +71,13 @@ Bpe make_bpe(const TokenizerSpec& spec, const Vocabulary& ids) {
   for (unsigned byte = 0; byte < 256; ++byte) {
     std::string token;
     append_utf8(byte_characters().character(byte), token);
-    byte_ids[byte] = look_up(ids, token, fmt::format("{}: vocabulary: byte {}", spec.file, byte));
+    byte_ids[byte] = look_up(spec, ids, token, "byte", byte);
   }
   std::vector<Bpe::Merge> merges;
   merges.reserve(spec.merges.size());
   for (const auto& [left, right] : spec.merges) {
-    const std::string where = fmt::format("{}: merge {}", spec.file, merges.size());
-    merges.push_back({look_up(ids, left, where), look_up(ids, right, where), look_up(ids, left + right, where)});
+    const auto id = [&](const std::string& token) { return look_up(spec, ids, token, "merge", merges.size()); };
+    merges.push_back({id(left), id(right), id(left + right)});
   }
   std::unordered_map<std::string, TokenId> whole_words;
   for (const auto& [token, id] : spec.vocab) {
@@ -128,8 +131,8 @@ Vocabulary Tokenizer::Tables::unique_ids(const TokenizerSpec& spec) {
   for (const auto& [token, id] : spec.vocab) {
     const auto [owner, fresh] = owners.emplace(id, &token);
     if (!fresh) {
-      throw DataError(
-          fmt::format("{}: vocabulary: id {} twice: \"{}\" and \"{}\"", spec.file, id, *owner->second, token));
+      throw DataError(fmt::format("{}: id {} twice: \"{}\" and \"{}\"", spec.file, id, printable(*owner->second),
+                                  printable(token)));
     }
     ids.emplace(token, id);
   }
@@ -146,7 +149,7 @@ Tokenizer::Tables::Tables(const TokenizerSpec& spec) : ids(unique_ids(spec)), bp
 }
 
 void Tokenizer::Tables::add(const AddedToken& token, const std::string& file) {
-  const std::string where = fmt::format("{}: added token \"{}\"", file, token.content);
+  const std::string where = fmt::format("{}: added token \"{}\"", file, printable(token.content));
   if (token.content.empty()) throw DataError(fmt::format("{}: id {}: expected a text", where, token.id));
   const auto [known, is_new] = ids.emplace(token.content, token.id);
   if (!is_new && known->second != token.id) {
@@ -155,7 +158,8 @@ void Tokenizer::Tables::add(const AddedToken& token, const std::string& file) {
   }
   const bool new_id = bytes.emplace(token.id, token.content).second;
   if (is_new && !new_id) {
-    throw DataError(fmt::format("{}: got id {}, which is the id of \"{}\" already", where, token.id, bytes[token.id]));
+    throw DataError(
+        fmt::format("{}: got id {}, which is the id of \"{}\" already", where, token.id, printable(bytes[token.id])));
   }
   largest_id = std::max(largest_id, token.id);
   std::string buffer;
@@ -175,7 +179,8 @@ struct Tokenizer::Workspace::State {
 };
 
 Tokenizer::Workspace::Workspace(const Tokenizer& tokenizer)
-    : state_(std::make_unique<State>(State{.owner = tokenizer.tables_.get(), .bpe = {}, .split = {}, .normalized = {}})) {}
+    : state_(
+          std::make_unique<State>(State{.owner = tokenizer.tables_.get(), .bpe = {}, .split = {}, .normalized = {}})) {}
 Tokenizer::Workspace::~Workspace() = default;
 Tokenizer::Workspace::Workspace(Workspace&&) noexcept = default;
 Tokenizer::Workspace& Tokenizer::Workspace::operator=(Workspace&&) noexcept = default;

@@ -27,19 +27,10 @@ constexpr const char* kQwenPattern =
   throw DataError(fmt::format("{}: {}", where, what));
 }
 
-std::string shown(std::string_view text) {
-  constexpr size_t kShownChars = 60;
-  std::string out(text.substr(0, kShownChars));
-  for (char& c : out) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return text.size() > kShownChars ? out + "..." : out;
-}
-
 std::string shown(const json& value) {
   if (value.is_array()) return fmt::format("an array of {}", value.size());
   if (value.is_object()) return "an object";
-  return shown(std::string_view(value.dump(-1, ' ', true, json::error_handler_t::replace)));
+  return printable(value.dump(-1, ' ', true, json::error_handler_t::replace));
 }
 
 json parse_object(std::string_view text, const std::string& where) {
@@ -49,7 +40,7 @@ json parse_object(std::string_view text, const std::string& where) {
   } catch (const json::exception& error) {
     std::string reason = error.what();
     if (const size_t at = reason.find("line "); at != std::string::npos) reason = reason.substr(at);
-    fail(where, fmt::format("broken JSON: at {}. Hint: is the file complete?", shown(std::string_view(reason))));
+    fail(where, fmt::format("broken JSON: at {}. Hint: is the file complete?", printable(reason)));
   }
   if (!parsed.is_object()) fail(where, fmt::format("got {}, expected a JSON object", shown(parsed)));
   return parsed;
@@ -75,9 +66,11 @@ const std::string& string_member(const json& object, const char* key, const std:
   return value.get_ref<const std::string&>();
 }
 
-TokenId id_of(const json& value, const std::string& where) {
-  const bool fits = value.is_number_integer() && value >= 0 && value <= kMaxId;
-  if (!fits) fail(where, fmt::format("got id {}, expected an integer from 0 to {}", shown(value), kMaxId));
+TokenId parse_id(const json& value, const std::string& where, const std::string& token) {
+  if (!value.is_number_integer() || value < 0 || value > kMaxId) {
+    fail(where, fmt::format("token \"{}\": got id {}, expected an integer from 0 to {}", printable(token), shown(value),
+                            kMaxId));
+  }
   return value.get<TokenId>();
 }
 
@@ -93,7 +86,7 @@ void parse_normalizer(const json& value, const std::string& where, TokenizerSpec
       parse_normalizer(part, where, spec);
     }
   } else {
-    fail(where, fmt::format("got {}, expected NFC or none. {}", shown(std::string_view(type)), kHint));
+    fail(where, fmt::format("got {}, expected NFC or none. {}", printable(type), kHint));
   }
 }
 
@@ -113,11 +106,11 @@ void parse_pre_tokenizer_part(const json& value, const std::string& where, Token
     }
     // Isolated: matches and what is between them are words, whichever way round that is put.
     if (const std::string& behavior = string_member(value, "behavior", where); behavior != "Isolated") {
-      fail(where, fmt::format("Split: behavior: got {}, expected Isolated", shown(std::string_view(behavior))));
+      fail(where, fmt::format("Split: behavior: got {}, expected Isolated", printable(behavior)));
     }
     spec.patterns.push_back(member(pattern, "Regex").get<std::string>());
   } else {
-    fail(where, fmt::format("got {}, expected Split, Digits and ByteLevel. {}", shown(std::string_view(type)), kHint));
+    fail(where, fmt::format("got {}, expected Split, Digits and ByteLevel. {}", printable(type), kHint));
   }
   if (spec.patterns.size() > kMaxPatterns) fail(where, fmt::format("more than {} patterns", kMaxPatterns));
 }
@@ -143,7 +136,7 @@ void parse_vocab(const json& value, const std::string& where, TokenizerSpec& spe
   }
   spec.vocab.reserve(value.size());
   for (const auto& [token, id] : value.items()) {
-    spec.vocab.emplace_back(token, id_of(id, fmt::format("{}: token \"{}\"", where, shown(std::string_view(token)))));
+    spec.vocab.emplace_back(token, parse_id(id, where, token));
   }
 }
 
@@ -202,13 +195,12 @@ void add_token(const json& entry, const json& id, const std::string& where, Toke
   if (!entry.is_object()) fail(where, fmt::format("got {}, expected an object", shown(entry)));
   AddedToken token;
   token.content = string_member(entry, "content", where);
-  token.id = id_of(id, where);
+  token.id = parse_id(id, where, token.content);
   token.special = flag(entry, "special", false, where);
   token.normalized = flag(entry, "normalized", !token.special, where);
   for (const char* key : {"single_word", "lstrip", "rstrip"}) {
     if (flag(entry, key, false, where)) {
-      fail(where, fmt::format("{} of \"{}\": got true, expected false. {}", key, shown(std::string_view(token.content)),
-                              kHint));
+      fail(where, fmt::format("{} of \"{}\": got true, expected false. {}", key, printable(token.content), kHint));
     }
   }
   spec.added.push_back(std::move(token));
@@ -225,7 +217,7 @@ void parse_merges_text(std::string_view text, const std::string& where, Tokenize
     std::pair<std::string, std::string> merge;
     if (!split_merge(line, merge)) {
       fail(fmt::format("{}:{}", where, line_number),
-           fmt::format("got \"{}\", expected two tokens with a space between", shown(line)));
+           fmt::format("got \"{}\", expected two tokens with a space between", printable(line)));
     }
     spec.merges.push_back(std::move(merge));
   }
@@ -250,7 +242,7 @@ void parse_config(std::string_view text, const std::string& where, TokenizerSpec
   if (added.is_null()) return;
   if (!added.is_object()) fail(where, fmt::format("added_tokens_decoder: got {}, expected an object", shown(added)));
   for (const auto& [key, entry] : added.items()) {
-    const std::string at = fmt::format("{}: added_tokens_decoder \"{}\"", where, shown(std::string_view(key)));
+    const std::string at = fmt::format("{}: added_tokens_decoder \"{}\"", where, printable(key));
     const json id = json::parse(key, nullptr, false);
     add_token(entry, id.is_discarded() ? json(key) : id, at, spec);
   }

@@ -67,4 +67,18 @@ void append_utf8(char32_t code_point, std::string& out) {
   }
 }
 
+std::string printable(std::string_view text, size_t limit) {
+  std::string out(text.substr(0, limit));
+  // A character that the cut went through is left out.
+  while (out.size() < text.size() && !out.empty() && (static_cast<unsigned char>(text[out.size()]) & 0xC0) == 0x80) {
+    out.pop_back();
+  }
+  const bool keep_high = !invalid_utf8_offset(out);
+  for (char& c : out) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < ' ' || byte == 0x7F || (byte > 0x7F && !keep_high)) c = '?';
+  }
+  return out.size() < text.size() ? out + "..." : out;
+}
+
 }  // namespace ringfold

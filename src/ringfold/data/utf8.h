@@ -16,4 +16,7 @@ char32_t next_code_point(std::string_view text, size_t& pos);
 
 void append_utf8(char32_t code_point, std::string& out);
 
+// Text from a file as it may stand in a one-line message: cut after `limit` bytes, without control characters.
+std::string printable(std::string_view text, size_t limit = 60);
+
 }  // namespace ringfold
