@@ -18,8 +18,8 @@ void append_length(std::string_view word, const std::string& where, std::vector<
   int64_t length = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), length);
   if (error != std::errc() || end != word.data() + word.size() || length < 1 || length > kMaxLength) {
-    throw DataError(fmt::format("{} (sample {}): length: got \"{}\", expected an integer >= 1 and <= 100000000", where, lengths.size(),
-                                word.substr(0, 40)));
+    throw DataError(fmt::format("{} (sample {}): length: got \"{}\", expected an integer >= 1 and <= 100000000", where,
+                                lengths.size(), word.substr(0, 40)));
   }
   lengths.push_back(length);
 }

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ringfold/base/error.h"
+#include "ringfold/base/outside_text.h"
 #include "ringfold/data/tokenizer_spec.h"
 #include "ringfold/data/utf8.h"
 
