@@ -362,6 +362,14 @@ TEST(TokenizerErrors, damaged_files_give_an_error_or_a_tokenizer_and_nothing_els
   EXPECT_GT(refused, 100);
 }
 
+TEST(TokenizerErrors, nesting_is_bounded) {
+  const std::string deep(200000, '[');
+  for (const std::string key : {"model", "normalizer", "pre_tokenizer", "added_tokens"}) {
+    EXPECT_THAT([&] { Tokenizer::from_json("{\"" + key + "\":" + deep); },
+                ::testing::ThrowsMessage<DataError>(HasSubstr("JSON nested deeper than 32 levels")));
+  }
+}
+
 TEST(TokenizerErrors, folders) {
   const auto refused = [](const std::string& dir) -> std::string {
     try {
