@@ -88,7 +88,11 @@ void add_flag(CLI::App& app, const Flag& flag, const std::vector<Flag>& flags, s
     // Turns a switch of the recipe off; in --help only where it is a flag of its own.
     if (!flag.name.starts_with("no-") && !has_flag(flags, "no-" + flag.name)) {
       app.add_flag_function(
-             "--no-" + flag.name, [&given, &flag](int64_t) { given.push_back({&flag, "false"}); }, "")
+             "--no-" + flag.name,
+             [&given, &flag](int64_t) {
+               given.push_back({&flag, "false"});
+             },
+             "")
           ->disable_flag_override()
           ->group("");
     }
