@@ -166,7 +166,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
 }
 
 void print_startup(const Session& session, const LoadedFiles& files) {
-  if (!session.is_main()) return;
+  if (!session.is_main() || !log::shows(log::Level::kWarning)) return;
   const Topology& t = session.topology;
   std::string sizes;
   for (int c = 1; c <= t.largest_cp(); c *= 2) sizes += (c > 1 ? ", " : "") + std::to_string(c);
