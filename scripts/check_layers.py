@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 # In order of dependency (ARCHITECTURE.md). The layers of one row do not include each other, but for those in SIBLINGS.
-LAYERS = [["base"], ["plan"], ["mesh"], ["shard", "kernels"], ["attention"], ["models", "data"],
+LAYERS = [["base"], ["plan"], ["device"], ["mesh"], ["shard", "kernels"], ["attention"], ["models", "data"],
           ["train", "rollout", "report"]]
 # train writes what report defines.
 SIBLINGS = {("train", "report")}

@@ -14,7 +14,7 @@ void merge_attention_(AttentionBlock& accumulated, const AttentionBlock& block) 
     return (part_ht - lse_ht).exp_().masked_fill_(empty_ht, 0).transpose(0, 1).unsqueeze(-1);
   };
   const at::Tensor block_weight_th1 = weight_th1(block.lse_ht);
-  accumulated.out_thd.mul_(weight_th1(accumulated.lse_ht)).addcmul_(block.out_thd, block_weight_th1);
+  accumulated.out_thd.mul_(weight_th1(accumulated.lse_ht)).addcmul_(block.out_thd.to(accumulated.out_thd.scalar_type()), block_weight_th1);
   accumulated.lse_ht.copy_(lse_ht);
 }
 

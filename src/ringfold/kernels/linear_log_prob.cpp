@@ -1,6 +1,7 @@
 #include "ringfold/kernels/linear_log_prob.h"
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -14,18 +15,30 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 at::Tensor chunk_logits(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, double temperature) {
-  at::Tensor logits_nv = at::matmul(hidden_nh, weight_vh.t());
+  const auto type = at::toOpMathType(hidden_nh.scalar_type());
+  at::Tensor logits_nv = type == hidden_nh.scalar_type() ? at::mm(hidden_nh, weight_vh.t())
+                                                         : at::mm(hidden_nh, weight_vh.t(), type);
   if (temperature != 1.0) logits_nv.div_(temperature);
   return logits_nv;
+}
+
+// sum += a b, the sum perhaps of the wider type.
+void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
+  if (sum.scalar_type() == a.scalar_type()) {
+    sum.addmm_(a, b);
+  } else {
+    at::addmm_out(sum, sum, a, b, sum.scalar_type());
+  }
 }
 
 struct LinearLogProb : torch::autograd::Function<LinearLogProb> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden_nh, const at::Tensor& weight_vh,
                                const at::Tensor& target_n, int64_t chunk_rows, double temperature) {
     const int64_t rows = hidden_nh.size(0);
-    const at::Tensor log_prob_n = at::empty({rows}, hidden_nh.options());
-    const at::Tensor entropy_n = at::empty({rows}, hidden_nh.options());
-    const at::Tensor lse_n = at::empty({rows}, hidden_nh.options());
+    const auto options = hidden_nh.options().dtype(at::toOpMathType(hidden_nh.scalar_type()));
+    const at::Tensor log_prob_n = at::empty({rows}, options);
+    const at::Tensor entropy_n = at::empty({rows}, options);
+    const at::Tensor lse_n = at::empty({rows}, options);
     const at::Tensor greedy_n = at::empty({rows}, hidden_nh.options().dtype(at::kBool));
     for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
       const int64_t end = std::min(rows, begin + chunk_rows);
@@ -59,9 +72,10 @@ struct LinearLogProb : torch::autograd::Function<LinearLogProb> {
     const double temperature = ctx->saved_data["temperature"].toDouble();
     const int64_t rows = hidden_nh.size(0);
 
+    const auto wide = at::toOpMathType(hidden_nh.scalar_type());
     at::Tensor dhidden_nh, dweight_vh;
     if (ctx->needs_input_grad(0)) dhidden_nh = at::zeros_like(hidden_nh);
-    if (ctx->needs_input_grad(1)) dweight_vh = at::zeros_like(weight_vh);
+    if (ctx->needs_input_grad(1)) dweight_vh = at::zeros(weight_vh.sizes(), weight_vh.options().dtype(wide));
     const bool reached = dlog_prob_n.defined() || dentropy_n.defined();
     for (int64_t begin = 0; reached && begin < rows; begin += chunk_rows) {
       const int64_t end = std::min(rows, begin + chunk_rows);
@@ -86,8 +100,9 @@ struct LinearLogProb : torch::autograd::Function<LinearLogProb> {
         dlogits_nv.scatter_add_(1, target_n.slice(0, begin, end).unsqueeze(1), dlog_prob_1.contiguous());
       }
       if (temperature != 1.0) dlogits_nv.div_(temperature);
-      if (dhidden_nh.defined()) dhidden_nh.slice(0, begin, end).copy_(at::matmul(dlogits_nv, weight_vh));
-      if (dweight_vh.defined()) dweight_vh.addmm_(dlogits_nv.t(), hidden_chunk);
+      dlogits_nv = dlogits_nv.to(hidden_nh.scalar_type());
+      if (dhidden_nh.defined()) dhidden_nh.slice(0, begin, end).copy_(at::mm(dlogits_nv, weight_vh));
+      if (dweight_vh.defined()) add_product(dweight_vh, dlogits_nv.t(), hidden_chunk);
     }
     return {dhidden_nh, dweight_vh, at::Tensor(), at::Tensor(), at::Tensor()};
   }

@@ -6,8 +6,10 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "ringfold/data/order.h"
+#include "ringfold/device/device.h"
 #include "ringfold/train/setup.h"
 #include "ringfold/train/step.h"
 
@@ -21,6 +23,7 @@ struct PolicyResult {
   std::map<int, double> cp_token_share;
   double loss = 0;
   double padding_waste = 0;
+  int64_t peak_memory_bytes = 0;
   double median_ms() const {
     std::vector<double> sorted = step_ms;
     std::sort(sorted.begin(), sorted.end());
@@ -70,6 +73,7 @@ void record(PolicyResult& result, const StepReport& report) {
   result.exposed_ms.push_back(report.exposed_ms);
   result.loss = report.sums.loss;
   result.padding_waste = report.plan.summary.padding_waste;
+  result.peak_memory_bytes = std::max(result.peak_memory_bytes, report.peak_memory_bytes);
   const auto tokens = static_cast<double>(report.plan.summary.tokens);
   for (const MicroStep& micro_step : report.plan.micro_steps) {
     for (const PlannedGroup& group : micro_step.groups) {
@@ -80,17 +84,24 @@ void record(PolicyResult& result, const StepReport& report) {
   }
 }
 
+// What one step does, on average, and the memory that lasts from step to step.
+struct Work {
+  double tokens = 0, flops = 0;
+  int64_t state_bytes = 0;
+};
+
 void print_results(const Session& session, const BenchSettings& bench, const std::vector<PolicyResult>& results,
-                   double tokens, double flops, bool json) {
+                   const Work& work, bool json) {
   nlohmann::ordered_json out = {{"schema", 1}, {"world_size", session.env.world_size}, {"steps", bench.steps}};
+  if (!session.device.is_cpu()) out["state_bytes"] = work.state_bytes;
   if (!json) {
     fmt::print("{:<12} {:>10} {:>10} {:>10} {:>7} {:>12} {:>10} {:>9}  {}\n", "policy", "median ms", "min", "max",
                "ratio", "tok/s/rank", "TFLOP/s", "exposed", "token share by CP size");
   }
   for (const PolicyResult& result : results) {
     const double ratio = results.front().median_ms() / result.median_ms();
-    const double rate = tokens / result.median_ms() * 1e3 / session.env.world_size;
-    const double tflops = flops / result.median_ms() / 1e9 / session.env.world_size;
+    const double rate = work.tokens / result.median_ms() * 1e3 / session.env.world_size;
+    const double tflops = work.flops / result.median_ms() / 1e9 / session.env.world_size;
     const double exposed = *std::max_element(result.exposed_ms.begin(), result.exposed_ms.end());
     const auto [low, high] = std::minmax_element(result.step_ms.begin(), result.step_ms.end());
     std::string shares;
@@ -112,10 +123,16 @@ void print_results(const Session& session, const BenchSettings& bench, const std
                                   {"padding_waste", result.padding_waste},
                                   {"cp_token_share", share_json}};
     if (bench.peak_tflops > 0) row["mfu"] = tflops / bench.peak_tflops;
+    if (!session.device.is_cpu()) row["peak_memory_bytes"] = result.peak_memory_bytes;
     out["policies"].push_back(row);
     if (json) continue;
     fmt::print("{:<12} {:>10.1f} {:>10.1f} {:>10.1f} {:>6.2f}x {:>12.0f} {:>10.4f} {:>6.1f} ms  {}\n", result.name,
                result.median_ms(), *low, *high, ratio, rate, tflops, exposed, shares);
+    if (bench.peak_tflops > 0) fmt::print("{:<12} {:.1f} % of {:g} TFLOP/s\n", "", 100 * tflops / bench.peak_tflops, bench.peak_tflops);
+    if (!session.device.is_cpu()) {
+      fmt::print("{:<12} peak memory {:.2f} GB, of it weights, gradients and optimizer {:.2f} GB\n", "",
+                 static_cast<double>(result.peak_memory_bytes) / 1e9, static_cast<double>(work.state_bytes) / 1e9);
+    }
   }
   if (json) fmt::print("{}\n", out.dump());
 }
@@ -125,26 +142,29 @@ void print_results(const Session& session, const BenchSettings& bench, const std
 int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, bool json) {
   LoadedFiles files;
   std::unique_ptr<DenseModel> model;
-  const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
+  const std::unique_ptr<Session> started = start_session(settings, [&](const Session& starting) {
     for (const std::string& policy : bench.policies) {
       if (policy == "static" || policy == "static_work" || policy == "uniform") continue;
       throw UsageError(fmt::format("[bench] --policies: '{}' is not one of static, static_work, uniform", policy));
     }
     if (bench.lengths_file.empty()) {
-      files = load_files(settings, topology);
+      files = load_files(settings, starting.topology);
     } else {
       files.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
       files.data = random_samples(bench.lengths_file, files.config.vocab_size, settings.seed);
     }
-    model = make_model(settings, files.config);
+    model = make_model(settings, files.config, starting.device);
   });
   Session& session = *started;
   require_same_run(session, run_facts(session, files));
   FlatParameters flat(model->parameters());
-  TrainState state{*model, flat, nullptr};
+  std::optional<AdamW> optimizer;
+  if (bench.update) optimizer.emplace(flat, AdamWOptions{});
+  TrainState state{*model, flat, optimizer ? &*optimizer : nullptr};
+  const int64_t state_bytes = device_memory(session.device).allocated_bytes;
 
   std::vector<PolicyResult> results;
-  for (const std::string& policy : bench.policies) results.push_back({policy, {}, {}, {}, 0, 0});
+  for (const std::string& policy : bench.policies) results.push_back({policy, {}, {}, {}, 0, 0, 0});
   const auto count = static_cast<int64_t>(files.data.samples.size());
   double tokens = 0, flops = 0;
   for (int64_t step = 0; step < bench.warmup_steps + bench.steps; ++step) {
@@ -157,7 +177,7 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
       // Every other step in reverse order, so that no policy always runs first.
       PolicyResult& result = results[step % 2 == 0 ? p : results.size() - 1 - p];
       use_policy(session, result.name);
-      const StepReport report = train_step(session, state, batch, step + 1, 0);
+      const StepReport report = train_step(session, state, batch, step + 1, bench.update ? settings.lr : 0);
       if (!measured) continue;
       record(result, report);
       if (p > 0) continue;
@@ -166,7 +186,7 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
                static_cast<double>(bench.steps);
     }
   }
-  if (session.is_main()) print_results(session, bench, results, tokens, flops, json);
+  if (session.is_main()) print_results(session, bench, results, {tokens, flops, state_bytes}, json);
   return 0;
 }
 

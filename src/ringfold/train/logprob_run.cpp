@@ -29,10 +29,10 @@ void write_records(const std::string& path, const Dataset& data, const std::vect
 int run_log_probs(const RunSettings& settings) {
   LoadedFiles files;
   std::unique_ptr<DenseModel> model;
-  const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
+  const std::unique_ptr<Session> started = start_session(settings, [&](const Session& starting) {
     if (settings.output_file.empty()) throw UsageError("[settings] --output is missing. Hint: --output FILE.jsonl");
-    files = load_files(settings, topology);
-    model = make_model(settings, files.config);
+    files = load_files(settings, starting.topology);
+    model = make_model(settings, files.config, starting.device);
   });
   Session& session = *started;
   require_same_run(session, run_facts(session, files));

@@ -11,13 +11,17 @@
 namespace ringfold {
 
 // Makes every parameter and its gradient a view of one flat buffer each, so that one reduction, one norm and one update
-// cover the model. The backward accumulates into the views in place.
+// cover the model. The backward accumulates into the views in place. Weights of half precision have gradients and
+// master weights of fp32; for other types the weights are the masters.
 class FlatParameters {
  public:
   explicit FlatParameters(std::vector<Parameter>& parameters);
 
   at::Tensor& gradients() { return gradients_; }
   at::Tensor& values() { return values_; }
+  at::Tensor& masters() { return masters_; }
+  // Copies the masters into the weights that the model reads.
+  void publish_masters();
   void zero_gradients();
   // Views of the flat gradient, by parameter.
   std::vector<NamedTensor> named_gradients() const;
@@ -35,7 +39,7 @@ class FlatParameters {
 
  private:
   std::vector<Segment> segments_;
-  at::Tensor values_, gradients_;
+  at::Tensor values_, masters_, gradients_;
 };
 
 struct AdamWOptions {

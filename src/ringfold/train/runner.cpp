@@ -10,6 +10,14 @@
 
 namespace ringfold {
 
+AttentionKernel attention_kernel(const RunSettings& settings) {
+  if (settings.attention_kernel == "reference") return AttentionKernel::kReference;
+  if (settings.attention_kernel == "cudnn") return AttentionKernel::kCudnn;
+  // On a GPU the fused kernels are of half precision only.
+  const bool plain = settings.device == "cuda" && settings.dtype != "bfloat16" && settings.attention_kernel == "auto";
+  return plain ? AttentionKernel::kReference : AttentionKernel::kFlash;
+}
+
 CpContextPtr make_context(const RunSettings& settings, const PlannedGroup& group, const PackPlace& place,
                           CpCommType comm) {
   const int index = place.rank.value() - group.first_rank.value();
@@ -17,7 +25,7 @@ CpContextPtr make_context(const RunSettings& settings, const PlannedGroup& group
                                              PackLayout(group.lengths, group.cp_size.value(), index));
   context->exchange = place.exchange;
   context->scheme = comm == CpCommType::kAllGather ? CpScheme::kAllGatherKv : CpScheme::kRing;
-  context->kernel = settings.attention_kernel == "reference" ? AttentionKernel::kReference : AttentionKernel::kFlash;
+  context->kernel = attention_kernel(settings);
   context->step = place.step;
   context->micro_step = place.micro_step;
   return context;
@@ -33,6 +41,8 @@ void with_memory_check(const PlannedGroup& group, const PackPlace& place, const 
   try {
     work();
   } catch (const std::bad_alloc&) {
+    throw out_of_memory();
+  } catch (const c10::OutOfMemoryError&) {  // a GPU's
     throw out_of_memory();
   } catch (const c10::Error& error) {
     // ATen's CPU allocator has no exception type of its own.

@@ -64,7 +64,7 @@ StepMetrics step_metrics(const Session& session, const ModelConfig& config, cons
   metrics.tokens_per_s = static_cast<double>(metrics.tokens) / seconds;
   metrics.tflops_per_gpu =
       config.train_flops(metrics.tokens, metrics.sum_squared_tokens) / seconds / session.env.world_size / 1e12;
-  metrics.peak_memory_bytes = max_rss_bytes();
+  metrics.peak_memory_bytes = session.device.is_cpu() ? max_rss_bytes() : report.peak_memory_bytes;
   return metrics;
 }
 

@@ -198,7 +198,7 @@ int TrainingRun::run() {
 int run_training(const RunSettings& settings) {
   LoadedFiles files;
   std::unique_ptr<DenseModel> model;
-  const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
+  const std::unique_ptr<Session> started = start_session(settings, [&](const Session& starting) {
     if (settings.output_dir.empty()) throw UsageError("[settings] --output-dir is missing. Hint: --output-dir RUN");
     std::error_code error;
     std::filesystem::create_directories(settings.output_dir, error);
@@ -207,8 +207,8 @@ int run_training(const RunSettings& settings) {
                                    settings.output_dir, error.message()));
     }
     refuse_second_run(settings);
-    files = load_files(settings, topology);
-    model = make_model(settings, files.config);
+    files = load_files(settings, starting.topology);
+    model = make_model(settings, files.config, starting.device);
   });
   require_same_run(*started, run_facts(*started, files));
   print_startup(*started, files);

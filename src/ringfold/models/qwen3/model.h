@@ -38,10 +38,11 @@ struct DenseLayer {
 class DenseModel {
  public:
   // Parameters drawn from N(0, initializer_range) with the seed, norms 1 and biases 0; the same on every rank and for
-  // every dtype (drawn in fp64). dtype: kFloat or kDouble.
-  DenseModel(const ModelConfig& config, at::ScalarType dtype, uint64_t init_seed);
+  // every dtype and device (drawn in fp64 on the CPU). dtype: kFloat, kDouble, or on a GPU kBFloat16.
+  DenseModel(const ModelConfig& config, at::ScalarType dtype, uint64_t init_seed, at::Device device = at::kCPU);
   // Strict loading: a missing, extra or misshapen tensor is a DataError that lists the names. Tied heads may be absent.
-  DenseModel(const ModelConfig& config, at::ScalarType dtype, const std::string& folder);
+  DenseModel(const ModelConfig& config, at::ScalarType dtype, const std::string& folder,
+             at::Device device = at::kCPU);
 
   const ModelConfig& config() const { return config_; }
   // In a fixed order: embedding, layers, final norm, head (absent when tied).
@@ -63,7 +64,7 @@ class DenseModel {
   std::vector<NamedTensor> state() const;
 
  private:
-  void build(at::ScalarType dtype);
+  void build(at::TensorOptions options);
   at::Tensor attention_part(int layer, const at::Tensor& x_th, const at::Tensor& cos_td, const at::Tensor& sin_td,
                             const CpContextPtr& context, Phase phase) const;
   at::Tensor mlp_part(const DenseLayer& at, const at::Tensor& x_th) const;
