@@ -42,8 +42,7 @@ else()
 endif()
 
 function(ringfold_twin_target name pattern)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/ringfold/*.cpp
-    ${PROJECT_SOURCE_DIR}/src/ringfold/*.cu)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/ringfold/*.cpp)
   list(FILTER sources INCLUDE REGEX ${pattern})
   add_library(${name} OBJECT ${sources})
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
@@ -59,14 +58,18 @@ function(ringfold_cuda_targets)
   ringfold_twin_target(ringfold_cuda ${RINGFOLD_CUDA_SOURCES})
   target_include_directories(ringfold_cuda SYSTEM PUBLIC ${RINGFOLD_CUDA_HOME}/include ${RINGFOLD_NCCL_INCLUDE}
     ${RINGFOLD_CUDNN_INCLUDE})
-  # CMake 3.25 does not know that nvcc 13 speaks C++20.
-  target_compile_options(ringfold_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 -lineinfo>)
+  # Kernels see no torch header, and are C++17: CMake 3.25 does not know that nvcc 13 speaks C++20.
+  file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/ringfold/*.cu)
+  add_library(ringfold_cuda_kernels OBJECT ${kernels})
+  set_target_properties(ringfold_cuda_kernels PROPERTIES CUDA_STANDARD 17)
+  target_include_directories(ringfold_cuda_kernels PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_compile_options(ringfold_cuda_kernels PRIVATE -lineinfo)
 endfunction()
 
 # ringfold_link_twins(TARGET [CUDA]): the objects of one of the two, and with CUDA the libraries they need.
 function(ringfold_link_twins target)
   if("CUDA" IN_LIST ARGN)
-    target_sources(${target} PRIVATE $<TARGET_OBJECTS:ringfold_cuda>)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:ringfold_cuda> $<TARGET_OBJECTS:ringfold_cuda_kernels>)
     target_link_libraries(${target} PRIVATE TorchWheel::torch_cuda ${RINGFOLD_CUDNN})
   else()
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:ringfold_no_cuda>)

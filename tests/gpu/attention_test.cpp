@@ -1,5 +1,5 @@
-// The packed attention kernels of the GPU against the plain operations in fp32, on awkward lengths, with poison in every
-// row that no block covers.
+// The packed attention kernels of the GPU against the plain operations in fp32, on awkward lengths, with poison in
+// every row that no block covers.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -81,8 +81,8 @@ void check(VarlenKernel kernel, const HeadShape& shape, const Case& c) {
     const AttentionBlock part = reference_attention_forward(of_q(q), of_k(k), of_k(v), c.mask, scale);
     out.narrow(0, block.q_begin, block.q_count).copy_(part.out_thd);
     lse.narrow(1, block.q_begin, block.q_count).copy_(part.lse_ht);
-    const AttentionGrads grads = reference_attention_backward(of_q(dout), of_q(q), of_k(k), of_k(v), part.out_thd,
-                                                              part.lse_ht, c.mask, scale);
+    const AttentionGrads grads =
+        reference_attention_backward(of_q(dout), of_q(q), of_k(k), of_k(v), part.out_thd, part.lse_ht, c.mask, scale);
     dq.narrow(0, block.q_begin, block.q_count).copy_(grads.dq_thd);
     dk.narrow(0, block.kv_begin, block.kv_count).copy_(grads.dk_sgd);
     dv.narrow(0, block.kv_begin, block.kv_count).copy_(grads.dv_sgd);

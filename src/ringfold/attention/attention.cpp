@@ -94,11 +94,20 @@ at::Tensor cp_attention(const at::Tensor& q_thd, const at::Tensor& k_tgd, const 
 }
 
 AttentionWithLse cp_attention_forward(const at::Tensor& q_thd, const at::Tensor& k_tgd, const at::Tensor& v_tgd,
-                                      const CpContext& context, int layer, double scale) {
+                                      const CpContext& context, int layer, double scale, Phase phase) {
   const at::NoGradGuard no_grad;
-  const ExchangeKey key{context.step, context.micro_step, layer, Phase::kForward};
+  const ExchangeKey key{context.step, context.micro_step, layer, phase};
   const AttentionBlock result = forward(context, {context.kernel, scale}, key, q_thd, k_tgd, v_tgd);
   return {result.out_thd, result.lse_ht};
+}
+
+AttentionGrads cp_attention_backward(const at::Tensor& dout_thd, const at::Tensor& q_thd, const at::Tensor& k_tgd,
+                                     const at::Tensor& v_tgd, const AttentionWithLse& result, const CpContext& context,
+                                     int layer, double scale) {
+  const at::NoGradGuard no_grad;
+  const ExchangeKey key{context.step, context.micro_step, layer, Phase::kBackward};
+  return backward(context, {context.kernel, scale}, key,
+                  {q_thd, k_tgd, v_tgd, {result.out_thd, result.lse_ht}, dout_thd.contiguous()});
 }
 
 }  // namespace ringfold

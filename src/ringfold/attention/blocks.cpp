@@ -55,8 +55,11 @@ at::ScalarType sum_type(const at::Tensor& x) {
 
 AttentionBlock empty_result(const at::Tensor& q_thd) {
   const auto options = q_thd.options().dtype(sum_type(q_thd));
-  return {at::zeros(q_thd.sizes(), options),
-          at::full({q_thd.size(1), q_thd.size(0)}, -std::numeric_limits<double>::infinity(), options)};
+  const double nothing = -std::numeric_limits<double>::infinity();
+  // The GPU's kernels want log-sum-exps token-major in memory.
+  const at::Tensor lse_ht = q_thd.is_cuda() ? at::full({q_thd.size(0), q_thd.size(1)}, nothing, options).t()
+                                            : at::full({q_thd.size(1), q_thd.size(0)}, nothing, options);
+  return {at::zeros(q_thd.sizes(), options), lse_ht};
 }
 
 void attend(const AttentionCall& call, const std::vector<Block>& blocks, const at::Tensor& q_thd,

@@ -58,9 +58,8 @@ void attend_blocks(const AttentionCall& call, const VarlenBlocks& blocks, const 
 void attend_blocks_backward(const AttentionCall& call, const VarlenBlocks& blocks, const ForwardState& state,
                             const at::Tensor& k_sgd, const at::Tensor& v_sgd, AttentionGrads& grads) {
   if (blocks.rows.empty()) return;
-  const AttentionGrads part =
-      varlen_attention_backward(kernel_of(call), blocks, state.dout_thd, state.q_thd, k_sgd, v_sgd,
-                                state.result.out_thd, state.result.lse_ht, call.scale);
+  const AttentionGrads part = varlen_attention_backward(kernel_of(call), blocks, state.dout_thd, state.q_thd, k_sgd,
+                                                        v_sgd, state.result.out_thd, state.result.lse_ht, call.scale);
   grads.dq_thd.add_(part.dq_thd);
   grads.dk_sgd.add_(part.dk_sgd);
   grads.dv_sgd.add_(part.dv_sgd);
@@ -89,8 +88,7 @@ void attend_varlen_backward(const AttentionCall& call, const std::vector<Block>&
     ForwardState part = state;
     part.q_thd = rows_of(state.q_thd, block.q);
     part.dout_thd = rows_of(state.dout_thd, block.q);
-    part.result = {rows_of(state.result.out_thd, block.q),
-                   state.result.lse_ht.narrow(1, block.q.begin, block.q.count)};
+    part.result = {rows_of(state.result.out_thd, block.q), state.result.lse_ht.narrow(1, block.q.begin, block.q.count)};
     AttentionGrads target{rows_of(grads.dq_thd, block.q), rows_of(grads.dk_sgd, block.kv),
                           rows_of(grads.dv_sgd, block.kv)};
     attend_blocks_backward(call, *alone(block, part.q_thd, k), part, k, v, target);

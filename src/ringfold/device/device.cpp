@@ -58,8 +58,8 @@ at::Tensor to_device(const at::Tensor& host, at::Device device) {
 template <typename T>
 at::Tensor to_device(const std::vector<T>& values, at::Device device) {
   const auto type = c10::CppTypeToScalarType<T>::value;
-  const at::Tensor host = at::empty({static_cast<int64_t>(values.size())},
-                                    at::TensorOptions(type).pinned_memory(!device.is_cpu()));
+  const at::Tensor host =
+      at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions(type).pinned_memory(!device.is_cpu()));
   std::copy(values.begin(), values.end(), host.data_ptr<T>());
   return device.is_cpu() ? host : host.to(device, /*non_blocking=*/true);
 }
@@ -77,8 +77,8 @@ DeviceMemory device_memory(at::Device device) {
   const auto stats = allocator->getDeviceStats(device.index());
   const auto whole = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   const auto [free, total] = allocator->getMemoryInfo(device.index());
-  return {stats.allocated_bytes[whole].current, stats.allocated_bytes[whole].peak, stats.reserved_bytes[whole].peak, static_cast<int64_t>(total),
-          static_cast<int64_t>(free)};
+  return {stats.allocated_bytes[whole].current, stats.allocated_bytes[whole].peak, stats.reserved_bytes[whole].peak,
+          static_cast<int64_t>(total), static_cast<int64_t>(free)};
 }
 
 void reset_peak_memory(at::Device device) {

@@ -13,11 +13,12 @@
 
 namespace ringfold {
 
-// `name` is cpu or cuda; with cuda the GPU of this rank on its host becomes current. UsageError when this program has no
-// CUDA, when there is no GPU, and when the host has fewer GPUs than ranks.
+// `name` is cpu or cuda; with cuda the GPU of this rank on its host becomes current. UsageError when this program has
+// no CUDA, when there is no GPU, and when the host has fewer GPUs than ranks.
 at::Device open_device(const std::string& name, int local_rank);
 
-// A copy on the device that no one on the host waits for: through pinned memory on a GPU. On the CPU: the tensor itself.
+// A copy on the device that no one on the host waits for: through pinned memory on a GPU. On the CPU: the tensor
+// itself.
 at::Tensor to_device(const at::Tensor& host, at::Device device);
 template <typename T>
 at::Tensor to_device(const std::vector<T>& values, at::Device device);  // int32_t, int64_t, double

@@ -4,6 +4,8 @@
 #include <ATen/OpMathType.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "ringfold/kernels/fused.h"
+
 namespace ringfold {
 namespace {
 
@@ -15,8 +17,17 @@ at::Tensor widened(const at::Tensor& x) {
   return x.to(at::toOpMathType(x.scalar_type()));
 }
 
+bool has_fused_norm(const at::Tensor& x) {
+  return x.is_cuda() && x.scalar_type() != at::kDouble && x.size(-1) % 8 == 0 && x.size(-1) <= 16384;
+}
+
 struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight_d, double eps) {
+    if (has_fused_norm(x)) {
+      const fused::Normed normed = fused::rms_norm(x.contiguous(), weight_d, eps);
+      ctx->save_for_backward({x, weight_d, normed.inverse_rms_n});
+      return normed.y_nw;
+    }
     const at::Tensor wide_x = widened(x);
     const at::Tensor inverse_rms = wide_x.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();
     ctx->save_for_backward({x, weight_d, inverse_rms});
@@ -26,6 +37,11 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   // With n = x / rms and g = dy * weight: dx = (g - n * mean(g * n)) / rms; dweight = sum over rows of dy * n.
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
+    if (has_fused_norm(saved[0])) {
+      const fused::NormGrads found =
+          fused::rms_norm_backward(grads[0].contiguous(), saved[0].contiguous(), saved[1], saved[2], at::Tensor());
+      return {found.dx_nw, found.dweight_w.to(saved[1].scalar_type()), at::Tensor()};
+    }
     const at::Tensor x = widened(saved[0]), weight_d = widened(saved[1]), dy = widened(grads[0]);
     const at::Tensor& inverse_rms = saved[2];
     const int64_t width = weight_d.numel();

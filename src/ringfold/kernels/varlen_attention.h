@@ -41,7 +41,7 @@ struct VarlenBlocks {
   // cuDNN's kernel takes rows where they lie: counts and offsets in elements, longest block first, padded with empty
   // blocks to `capacity` so that one plan serves many packs.
   int64_t capacity = 0;
-  at::Tensor q_count_b, kv_count_b;               // int32
+  at::Tensor q_count_b, kv_count_b;                  // int32
   at::Tensor q_offset_b, kv_offset_b, lse_offset_b;  // int64 (capacity + 1)
 };
 

@@ -10,6 +10,7 @@
 
 #include "ringfold/data/order.h"
 #include "ringfold/device/device.h"
+#include "ringfold/train/kernel_profile.h"
 #include "ringfold/train/setup.h"
 #include "ringfold/train/step.h"
 
@@ -128,13 +129,30 @@ void print_results(const Session& session, const BenchSettings& bench, const std
     if (json) continue;
     fmt::print("{:<12} {:>10.1f} {:>10.1f} {:>10.1f} {:>6.2f}x {:>12.0f} {:>10.4f} {:>6.1f} ms  {}\n", result.name,
                result.median_ms(), *low, *high, ratio, rate, tflops, exposed, shares);
-    if (bench.peak_tflops > 0) fmt::print("{:<12} {:.1f} % of {:g} TFLOP/s\n", "", 100 * tflops / bench.peak_tflops, bench.peak_tflops);
+    if (bench.peak_tflops > 0)
+      fmt::print("{:<12} {:.1f} % of {:g} TFLOP/s\n", "", 100 * tflops / bench.peak_tflops, bench.peak_tflops);
     if (!session.device.is_cpu()) {
       fmt::print("{:<12} peak memory {:.2f} GB, of it weights, gradients and optimizer {:.2f} GB\n", "",
                  static_cast<double>(result.peak_memory_bytes) / 1e9, static_cast<double>(work.state_bytes) / 1e9);
     }
   }
   if (json) fmt::print("{}\n", out.dump());
+}
+
+// Every rank runs the step; rank 0 records its own kernels.
+void profile_policies(Session& session, TrainState& state, const StepBatch& batch, const BenchSettings& bench) {
+  std::ofstream file;
+  if (session.is_main()) file.open(bench.profile);
+  int64_t step = bench.warmup_steps + bench.steps;
+  for (const std::string& policy : bench.policies) {
+    use_policy(session, policy);
+    if (session.is_main()) start_kernel_profile();
+    train_step(session, state, batch, ++step, 0);
+    if (session.is_main()) file << policy << ": " << to_text(stop_kernel_profile(), 40) << '\n';
+  }
+  if (session.is_main() && !file.flush()) {
+    throw RunError(fmt::format("[bench] cannot write {}. Hint: does its folder exist?", bench.profile));
+  }
 }
 
 }  // namespace
@@ -185,6 +203,12 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
       flops += files.config.train_flops(report.plan.summary.tokens, report.plan.summary.sum_squared_tokens) /
                static_cast<double>(bench.steps);
     }
+  }
+  if (!bench.profile.empty() && !session.device.is_cpu()) {
+    const StepBatch batch(files.data,
+                          global_batch(count, settings.global_batch_size, 1, settings.seed, settings.shuffle).indices,
+                          settings.loss_aggregation);
+    profile_policies(session, state, batch, bench);
   }
   if (session.is_main()) print_results(session, bench, results, {tokens, flops, state_bytes}, json);
   return 0;

@@ -15,6 +15,7 @@ struct BenchSettings {
   int64_t steps = 5;         // global batches measured for each policy
   int64_t warmup_steps = 1;  // run and thrown away
   bool update = false;       // the optimizer step is part of what is timed
+  std::string profile;       // file for the kernel times of one more step of each policy (GPU)
   double peak_tflops = 0;    // of one device, for MFU; 0: MFU is not shown
 };
 

@@ -69,7 +69,8 @@ std::vector<SampleScores> score_samples(Session& session, const DenseModel& mode
     const PackPlace place{session.exchange, session.lane_rank, step, static_cast<int>(m)};
     with_memory_check(*group, place, [&] {
       const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
-      const PackInputs inputs = pack_inputs(batch, *group, context->layout, ScoredRows::kResponseTokens, session.device);
+      const PackInputs inputs =
+          pack_inputs(batch, *group, context->layout, ScoredRows::kResponseTokens, session.device);
       put_scores(buffer, inputs, score_pack(model, session.settings, inputs, context));
     });
   }

@@ -79,6 +79,11 @@ void AdamW::step(double lr, double gradient_scale) {
   const double correction1 = 1 - std::pow(options_.beta1, static_cast<double>(steps_));
   const double correction2 = 1 - std::pow(options_.beta2, static_cast<double>(steps_));
   at::Tensor& values = parameters_.masters();
+  if (values.is_cuda() && values.scalar_type() == at::kFloat) {
+    step_on_gpu({gradient_scale, options_.beta1, options_.beta2, options_.eps, 1 - lr * options_.weight_decay,
+                 lr / correction1, 1 / std::sqrt(correction2)});
+    return;
+  }
   if (options_.weight_decay != 0) {
     for (const FlatParameters::Segment& segment : parameters_.segments()) {
       if (segment.weight_decay) values.narrow(0, segment.begin, segment.size).mul_(1 - lr * options_.weight_decay);
@@ -94,6 +99,23 @@ void AdamW::step(double lr, double gradient_scale) {
     values.narrow(0, begin, size).addcdiv_(first, denominator, -lr / correction1);
   });
   parameters_.publish_masters();
+}
+
+// One kernel a run of parameters that decay, or do not, alike.
+void AdamW::step_on_gpu(const fused::AdamWCall& call) {
+  const auto& segments = parameters_.segments();
+  const bool masters = !parameters_.masters().is_same(parameters_.values());
+  for (size_t i = 0; i < segments.size();) {
+    size_t end = i + 1;
+    while (end < segments.size() && segments[end].weight_decay == segments[i].weight_decay) ++end;
+    const int64_t begin = segments[i].begin, size = segments[end - 1].begin + segments[end - 1].size - begin;
+    const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, begin, size); };
+    fused::AdamWCall own = call;
+    if (!segments[i].weight_decay) own.weight_decay_factor = 1;
+    fused::adamw(part(parameters_.gradients()), part(parameters_.masters()), part(first_moment_), part(second_moment_),
+                 masters ? part(parameters_.values()) : at::Tensor(), own);
+    i = end;
+  }
 }
 
 double clip_factor(double norm, double max_norm) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ringfold/kernels/fused.h"
 #include "ringfold/models/qwen3/model.h"
 
 namespace ringfold {
@@ -58,6 +59,8 @@ class AdamW {
   void step(double lr, double gradient_scale);
 
  private:
+  void step_on_gpu(const fused::AdamWCall& call);
+
   FlatParameters& parameters_;
   AdamWOptions options_;
   int64_t steps_ = 0;

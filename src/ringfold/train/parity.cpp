@@ -211,8 +211,8 @@ int run_parity_check(const RunSettings& settings, bool json) {
   // The reference is rank 0's work alone; the others wait for its verdict.
   double verdict = 0;
   if (session.is_main()) {
-    const Outcome reference = session.device.is_cpu() ? reference_outcome(settings, state, batch)
-                                                      : reference_on_cpu(settings, *model, batch);
+    const Outcome reference =
+        session.device.is_cpu() ? reference_outcome(settings, state, batch) : reference_on_cpu(settings, *model, batch);
     ParityReport report = compare(flat, reference, layout, ParityTolerance::of(settings.dtype, settings.device));
     report.layout = layout_text;
     print_report(report, settings.dtype, json);

@@ -53,7 +53,9 @@ void with_memory_check(const PlannedGroup& group, const PackPlace& place, const 
 
 TokenScores score_pack(const DenseModel& model, const RunSettings& settings, const PackInputs& inputs,
                        const CpContextPtr& context) {
-  const Recompute recompute = settings.recompute == "full" ? Recompute::kFull : Recompute::kNone;
+  const Recompute recompute = settings.recompute == "full"        ? Recompute::kFull
+                              : settings.recompute == "selective" ? Recompute::kSelective
+                                                                  : Recompute::kNone;
   const at::Tensor hidden_th = model.forward(inputs.ids_t, context, recompute);
   return linear_log_prob(hidden_th.index_select(0, inputs.rows_n), model.head_weight(), inputs.target_n,
                          {settings.log_prob_chunk_tokens, settings.temperature});

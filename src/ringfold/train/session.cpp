@@ -62,7 +62,11 @@ std::unique_ptr<Session> start_session(const RunSettings& settings,
     }
     session->device = open_device(settings.device, session->env.local_rank);
     if (session->device.is_cpu() && settings.dtype == "bfloat16") {
-      throw UsageError("[settings] --dtype bfloat16: got --device cpu, expected a GPU. Hint: --device cuda, or float32");
+      throw UsageError(
+          "[settings] --dtype bfloat16: got --device cpu, expected a GPU. Hint: --device cuda, or float32");
+    }
+    if (session->device.is_cpu() && settings.recompute == "selective") {
+      throw UsageError("[settings] --recompute selective: got --device cpu, expected a GPU. Hint: none or full");
     }
     prepare(*session);
   } catch (const Error& error) {

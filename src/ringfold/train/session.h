@@ -35,8 +35,7 @@ struct Session {
 
 // Runs `prepare` (settings, files: everything that may be refused) on every rank, lets all ranks agree, then connects
 // the lane. When one rank is refused all of them throw, and the error is told once (mesh/failure.h).
-std::unique_ptr<Session> start_session(const RunSettings& settings,
-                                       const std::function<void(const Session&)>& prepare);
+std::unique_ptr<Session> start_session(const RunSettings& settings, const std::function<void(const Session&)>& prepare);
 
 // Ends a start that failed before any settings existed (a bad flag): agrees with the other ranks, tells once, returns
 // the exit code.

@@ -40,8 +40,8 @@ double memory_estimate_bytes(const Session& session, const ModelConfig& config, 
       session.settings.recompute == "full"
           ? static_cast<double>(config.hidden_size)
           : 14.0 * static_cast<double>(config.hidden_size) + 4.0 * static_cast<double>(config.intermediate_size);
-  const double logits = static_cast<double>(session.settings.log_prob_chunk_tokens * config.vocab_size) * 3 *
-                        std::max(element, 4.0);
+  const double logits =
+      static_cast<double>(session.settings.log_prob_chunk_tokens * config.vocab_size) * 3 * std::max(element, 4.0);
   return states + rows * row_values * static_cast<double>(config.num_hidden_layers) * element + logits;
 }
 

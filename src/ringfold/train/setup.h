@@ -24,8 +24,7 @@ struct LoadedFiles {
 LoadedFiles load_files(const RunSettings& settings, const Topology& topology);
 
 // The model of the settings: weights from --model, or drawn from --init-seed.
-std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelConfig& config,
-                                       at::Device device);
+std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelConfig& config, at::Device device);
 
 // Settings and data that all ranks must share, for require_same_run.
 std::vector<std::pair<std::string, std::string>> run_facts(const Session& session, const LoadedFiles& files);

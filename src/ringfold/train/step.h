@@ -23,10 +23,10 @@ struct StepReport {
   Plan plan;
   LossSums sums;  // of all ranks
   double grad_norm = 0;
-  bool updated = false;         // false for a step without loss tokens
-  std::vector<double> busy_ms;  // per lane rank: time inside its own packs
+  bool updated = false;           // false for a step without loss tokens
+  std::vector<double> busy_ms;    // per lane rank: time inside its own packs
   int64_t peak_memory_bytes = 0;  // of this rank's GPU; 0 on the CPU
-  double exposed_ms = 0;        // largest over ranks
+  double exposed_ms = 0;          // largest over ranks
   double plan_ms = 0;
   double step_ms = 0;
 };

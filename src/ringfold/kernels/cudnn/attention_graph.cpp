@@ -13,7 +13,7 @@ constexpr auto kBool = CUDNN_DATA_BOOLEAN;
 // Dimensions that forward and backward share.
 struct Common {
   const GraphTensor *q_counts, *kv_counts, *q_offsets, *k_offsets, *v_offsets, *out_offsets, *lse_offsets;
-  Dims score_dims, score_strides;          // (b, h, q, s)
+  Dims score_dims, score_strides;           // (b, h, q, s)
   Dims row_dims, row_strides, lse_strides;  // (b, h, q, 1): inside the kernel, and token-major
   Dims q_dims, q_strides, kv_dims, kv_strides;
   const GraphTensor *q, *k_transposed;
@@ -79,8 +79,7 @@ const GraphTensor* scaled_scores(Graph& graph, const Common& c, const GraphTenso
 const GraphTensor* causal(Graph& graph, const GraphTensor* scores) {
   const GraphTensor* row = row_number(graph, scores, kFloat, 2);
   const GraphTensor* column = row_number(graph, scores, kFloat, 3);
-  return keep_where(graph, scores,
-                    graph.pointwise(CUDNN_POINTWISE_CMP_GE, row, column, nullptr, {kBool, kBool, -1}));
+  return keep_where(graph, scores, graph.pointwise(CUDNN_POINTWISE_CMP_GE, row, column, nullptr, {kBool, kBool, -1}));
 }
 
 // y = a^T b over the queries of an entry: the gradient of keys or values. With fewer KV heads than query heads one of
@@ -93,9 +92,8 @@ void key_gradient(Graph& graph, const AttentionShape& s, const Common& c, const 
   const Graph::Counts counts{c.kv_counts, nullptr, c.q_counts};
   if (s.heads == s.kv_heads) return graph.matmul(transposed, b, y, counts);
   const int64_t width = s.heads * s.head_dim;
-  const GraphTensor* by_head =
-      graph.scratch(kBf16, {s.batch, s.heads, s.max_kv, s.head_dim}, {s.max_kv * width, s.head_dim, width, 1}, offsets,
-                    s.kv_rows * width * 2);
+  const GraphTensor* by_head = graph.scratch(kBf16, {s.batch, s.heads, s.max_kv, s.head_dim},
+                                             {s.max_kv * width, s.head_dim, width, 1}, offsets, s.kv_rows * width * 2);
   graph.matmul(transposed, b, by_head, counts);
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, by_head, y);
 }
@@ -123,8 +121,7 @@ void build_attention_forward(Graph& graph, const AttentionShape& s) {
 void build_attention_backward(Graph& graph, const AttentionShape& s) {
   const Common c = common_parts(graph, s);
   const int64_t width = s.heads * s.head_dim;
-  const GraphTensor* v_transposed =
-      graph.bound(kV, kBf16, transposed_dims(s), transposed_strides(s), c.v_offsets);
+  const GraphTensor* v_transposed = graph.bound(kV, kBf16, transposed_dims(s), transposed_strides(s), c.v_offsets);
   const GraphTensor* out = graph.bound(kOut, kBf16, c.q_dims, c.q_strides, c.out_offsets);
   const GraphTensor* dout = graph.bound(kDout, kBf16, c.q_dims, c.q_strides, c.out_offsets);
   const GraphTensor* lse = graph.bound(kLse, kFloat, c.row_dims, c.lse_strides, c.lse_offsets);
@@ -147,9 +144,9 @@ void build_attention_backward(Graph& graph, const AttentionShape& s) {
 
   const GraphTensor* dp = graph.inner(kFloat, c.score_dims, c.score_strides);
   graph.matmul(dout, v_transposed, dp, {c.q_counts, c.kv_counts, nullptr});
-  const GraphTensor* ds = graph.pointwise(
-      CUDNN_POINTWISE_MUL,
-      graph.pointwise(CUDNN_POINTWISE_MUL, graph.pointwise(CUDNN_POINTWISE_SUB, dp, delta), p), scale);
+  const GraphTensor* ds =
+      graph.pointwise(CUDNN_POINTWISE_MUL,
+                      graph.pointwise(CUDNN_POINTWISE_MUL, graph.pointwise(CUDNN_POINTWISE_SUB, dp, delta), p), scale);
   key_gradient(graph, s, c, ds, c.q, dk, c.k_offsets);
 
   const GraphTensor* k = graph.inner(kFloat, c.kv_dims, c.kv_strides, c.k_offsets);

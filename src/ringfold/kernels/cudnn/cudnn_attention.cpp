@@ -94,11 +94,15 @@ AttentionBlock cudnn_attention_forward(const VarlenBlocks& blocks, const at::Ten
   const auto float_options = q.options().dtype(at::kFloat);
   const bool all = covers(blocks.q_rows, q);
   const at::Tensor out_thd = all ? at::empty_like(q) : at::zeros_like(q);
-  const at::Tensor lse_th = all ? at::empty({q.size(0), q.size(1)}, float_options)
-                                : at::full({q.size(0), q.size(1)}, -std::numeric_limits<float>::infinity(),
-                                           float_options);
+  const at::Tensor lse_th =
+      all ? at::empty({q.size(0), q.size(1)}, float_options)
+          : at::full({q.size(0), q.size(1)}, -std::numeric_limits<float>::infinity(), float_options);
   run(blocks, q.size(0), k.size(0), scale, /*backward=*/false,
-      {{kQ, q.data_ptr()}, {kK, k.data_ptr()}, {kV, v.data_ptr()}, {kOut, out_thd.data_ptr()}, {kLse, lse_th.data_ptr()}},
+      {{kQ, q.data_ptr()},
+       {kK, k.data_ptr()},
+       {kV, v.data_ptr()},
+       {kOut, out_thd.data_ptr()},
+       {kLse, lse_th.data_ptr()}},
       q.options());
   return {out_thd, lse_th.t()};
 }

@@ -112,8 +112,7 @@ void Graph::operation(Descriptor& descriptor) {
 }
 
 void Graph::matmul(const GraphTensor* a, const GraphTensor* b, const GraphTensor* c, const Counts& counts) {
-  Descriptor& kind =
-      add(CUDNN_BACKEND_MATMUL_DESCRIPTOR).set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT).finalize();
+  Descriptor& kind = add(CUDNN_BACKEND_MATMUL_DESCRIPTOR).set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT).finalize();
   Descriptor& descriptor = add(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)
                                .set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, *a->descriptor)
                                .set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, *b->descriptor)

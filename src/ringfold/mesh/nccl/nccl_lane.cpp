@@ -31,8 +31,11 @@ void quiet_c10d() {
 class NcclLane {
  public:
   NcclLane(const StorePtr& store, const std::string& prefix, LanePlace place, at::Device device)
-      : place_(std::move(place)), device_(device), cp_(connect(store, prefix + "/nccl-cp")),
-        reduce_(connect(store, prefix + "/nccl-reduce")), watch_(place_, [this] { abort(); }) {}
+      : place_(std::move(place)),
+        device_(device),
+        cp_(connect(store, prefix + "/nccl-cp")),
+        reduce_(connect(store, prefix + "/nccl-reduce")),
+        watch_(place_, [this] { abort(); }) {}
 
   // Only an unbroken lane can be closed in order: that waits for the peers.
   ~NcclLane() {

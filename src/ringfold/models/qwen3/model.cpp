@@ -10,9 +10,11 @@
 #include "ringfold/attention/attention.h"
 #include "ringfold/base/error.h"
 #include "ringfold/device/device.h"
+#include "ringfold/kernels/embedding.h"
 #include "ringfold/kernels/rms_norm.h"
 #include "ringfold/kernels/rope.h"
 #include "ringfold/models/common/rope_table.h"
+#include "ringfold/models/qwen3/fused_layer.h"
 #include "ringfold/models/qwen3/recompute.h"
 
 namespace ringfold {
@@ -41,14 +43,19 @@ at::Tensor DenseModel::forward(const at::Tensor& ids_t, const CpContextPtr& cont
   if (real_t1.defined()) {
     // Chosen, not multiplied: 0 * NaN would survive a product. Pad ids may be anything, also outside the vocabulary.
     const at::Tensor safe_ids_t = ids_t.masked_fill(real_t1.squeeze(1).logical_not(), 0);
-    x_th = at::where(real_t1, at::embedding(embedding_, safe_ids_t), at::zeros({}, embedding_.options()));
+    x_th = at::where(real_t1, embedding_rows(embedding_, safe_ids_t), at::zeros({}, embedding_.options()));
   } else {
-    x_th = at::embedding(embedding_, ids_t);
+    x_th = embedding_rows(embedding_, ids_t);
   }
-  const RopeTable rope = rope_table(config_, layout.positions(), at::toOpMathType(embedding_.scalar_type()),
-                                    embedding_.device());
+  const RopeTable rope =
+      rope_table(config_, layout.positions(), at::toOpMathType(embedding_.scalar_type()), embedding_.device());
+  const bool fused = recompute != Recompute::kNone && has_fused_layers(*this);
   const bool again = recompute == Recompute::kFull && at::GradMode::is_enabled();
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
+    if (fused) {
+      x_th = fused_layer(*this, layer, x_th, rope.cos_td, rope.sin_td, context, again);
+      continue;
+    }
     x_th = again ? recomputed_layer(*this, layer, x_th, rope.cos_td, rope.sin_td, context)
                  : layer_forward(layer, x_th, rope.cos_td, rope.sin_td, context, Phase::kForward);
   }
