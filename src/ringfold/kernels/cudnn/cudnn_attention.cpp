@@ -5,6 +5,7 @@
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cudnn/Handle.h>
 
+#include <algorithm>
 #include <bit>
 #include <limits>
 #include <map>
