@@ -203,7 +203,7 @@ Command find_command(const std::string& name) {
     if (name_of(command) == name) return command;
     names.push_back(name_of(command));
   }
-  for (const std::string later : {"report", "doctor", "rl", "simulate"}) {
+  for (const std::string later : {"report", "rl", "simulate"}) {
     if (name == later) {
       throw UsageError(
           fmt::format("[flags] `ringfold {}` is not built yet. Hint: built are {}", name, fmt::join(names, ", ")));

@@ -77,6 +77,8 @@ class Launcher : public testing::Test {
 const std::string kPid = "echo $$ > $OUT/pid$RANK; ";
 // Rank 1 goes on when rank 0 has set its trap.
 const std::string kAwaitTrap = "if [ $RANK = 1 ]; then while [ ! -s $OUT/trap ]; do sleep 0.05; done; ";
+// What a rank does that reports an error.
+const std::string kSpeak = "eval \"dd bs=1 count=1 <&$RINGFOLD_LAUNCH_VOICE\" >/dev/null 2>&1; ";
 // Acts on SIGTERM at once; without exec the shell would hold it back.
 const std::string kWaitLong = "exec sleep 60";
 
@@ -119,11 +121,19 @@ TEST_F(Launcher, hosts_the_store_on_the_port_it_names) {
 }
 
 TEST_F(Launcher, a_failing_rank_ends_the_others_and_gives_its_code) {
-  EXPECT_EQ(run(3, kPid + "if [ $RANK = 1 ]; then echo 'ringfold: error: disk full' >&2; exit 4; fi; " + kWaitLong), 4);
-  EXPECT_THAT(errors_, MatchesRegex("ringfold: error: disk full\nringfold: \\[launch\\] rank 1 \\(pid [0-9]+\\) ended "
-                                    "first, with exit code 4; the other ranks were stopped.\n"));
+  EXPECT_EQ(run(3, kPid + "if [ $RANK = 1 ]; then " + kSpeak + "echo 'ringfold: error: disk full' >&2; exit 4; fi; " +
+                       kWaitLong),
+            4);
+  EXPECT_EQ(errors_, "ringfold: error: disk full\n");
   EXPECT_LT(elapsed_, std::chrono::seconds(4));
   EXPECT_FALSE(any_alive(3));
+}
+
+TEST_F(Launcher, names_the_rank_that_failed_without_a_word) {
+  EXPECT_EQ(run(3, "if [ $RANK = 1 ]; then exit 4; fi; " + kWaitLong), 4);
+  EXPECT_THAT(errors_,
+              MatchesRegex("ringfold: error: \\[launch\\] rank 1 \\(pid [0-9]+\\) ended first, with exit code 4 "
+                           "and without a word; the other ranks were stopped. Hint: [^\n]+\n"));
 }
 
 TEST_F(Launcher, adds_nothing_to_a_refusal) {

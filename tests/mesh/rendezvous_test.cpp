@@ -93,9 +93,11 @@ TEST(Rendezvous, ranks_that_never_come_are_named_after_the_limit) {
       },
       milliseconds(700));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
-  EXPECT_EQ(messages[0],
-            "[mesh] rank 0: start: got no word from rank(s) 1, 3, expected all 4 ranks within 0.7 s. Hint: those ranks "
-            "have ended, are stuck or were never started; see their own errors.");
+  EXPECT_EQ(
+      messages[0],
+      "[mesh] rank 0: start: got no word from rank(s) 1, 3, expected all 4 ranks within 0.7 s; rank 1 never came; "
+      "rank 3 never came. Hint: those ranks have ended, are stuck or were never started; see their own errors, or "
+      "raise --comm-timeout-seconds if loading takes longer.");
   EXPECT_THAT(messages[2], HasSubstr("rank 2: start: got no word from rank(s) 1, 3"));
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,7 +17,8 @@ namespace ringfold {
 
 enum class Phase { kForward, kRecompute, kBackward, kMerge };
 
-// What an exchange belongs to; used in error messages and traces, never for matching.
+// What an exchange belongs to, for messages and traces. The order alone matches exchanges; phase and layer, or the
+// name, are compared so that ranks that have diverged do not match.
 struct ExchangeKey {
   int64_t step = 0;
   int micro_step = 0;
@@ -24,6 +26,9 @@ struct ExchangeKey {
   Phase phase = Phase::kForward;
   std::string_view what = {};  // set: a lane-wide collective of this name, which outlives the exchange
 };
+
+// "a context-parallel exchange (forward, layer 0, micro-step 1, step 3)", "gradients (step 3)".
+std::string describe(const ExchangeKey& key);
 
 // What this rank sends to and receives from one group member. An undefined tensor means "nothing". Tensors are
 // contiguous and stay alive until wait() returns; sizes must match the peer's.

@@ -120,25 +120,9 @@ void print_results(const Session& session, const BenchSettings& bench, const std
   if (json) fmt::print("{}\n", out.dump());
 }
 
-}  // namespace
-
-int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, bool json) {
-  LoadedFiles files;
-  std::unique_ptr<DenseModel> model;
-  const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
-    for (const std::string& policy : bench.policies) {
-      if (policy == "static" || policy == "static_work" || policy == "uniform") continue;
-      throw UsageError(fmt::format("[bench] --policies: '{}' is not one of static, static_work, uniform", policy));
-    }
-    if (bench.lengths_file.empty()) {
-      files = load_files(settings, topology);
-    } else {
-      files.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
-      files.data = random_samples(bench.lengths_file, files.config.vocab_size, settings.seed);
-    }
-    model = make_model(settings, files.config);
-  });
-  Session& session = *started;
+// All ranks; returns the exit code.
+int time_policies(Session& session, const RunSettings& settings, const BenchSettings& bench, LoadedFiles& files,
+                  DenseModel* model, bool json) {
   require_same_run(session, run_facts(session, files));
   FlatParameters flat(model->parameters());
   TrainState state{*model, flat, nullptr};
@@ -168,6 +152,28 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
   }
   if (session.is_main()) print_results(session, bench, results, tokens, flops, json);
   return 0;
+}
+
+}  // namespace
+
+int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, bool json) {
+  LoadedFiles files;
+  std::unique_ptr<DenseModel> model;
+  const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
+    for (const std::string& policy : bench.policies) {
+      if (policy == "static" || policy == "static_work" || policy == "uniform") continue;
+      throw UsageError(fmt::format("[bench] --policies: '{}' is not one of static, static_work, uniform", policy));
+    }
+    if (bench.lengths_file.empty()) {
+      files = load_files(settings, topology);
+    } else {
+      files.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
+      files.data = random_samples(bench.lengths_file, files.config.vocab_size, settings.seed);
+    }
+    model = make_model(settings, files.config);
+  });
+  return run_with_others(
+      *started, [&](Session& session) { return time_policies(session, settings, bench, files, model.get(), json); });
 }
 
 }  // namespace ringfold

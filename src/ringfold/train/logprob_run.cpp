@@ -34,15 +34,17 @@ int run_log_probs(const RunSettings& settings) {
     files = load_files(settings, topology);
     model = make_model(settings, files.config);
   });
-  Session& session = *started;
-  require_same_run(session, run_facts(session, files));
-  print_startup(session, files);
-  const std::vector<SampleScores> scores = score_dataset(session, *model, files.data);
-  if (session.is_main()) {
-    write_records(settings.output_file, files.data, scores);
-    log::info(fmt::format("ringfold: {} records in {}", scores.size(), settings.output_file));
-  }
-  return 0;
+  return run_with_others(*started, [&](Session& session) {
+    require_same_run(session, run_facts(session, files));
+    print_startup(session, files);
+    const std::vector<SampleScores> scores = score_dataset(session, *model, files.data);
+    if (session.is_main()) {
+      session.enter("saving");
+      write_records(settings.output_file, files.data, scores);
+      log::info(fmt::format("ringfold: {} records in {}", scores.size(), settings.output_file));
+    }
+    return 0;
+  });
 }
 
 }  // namespace ringfold

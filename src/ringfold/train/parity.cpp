@@ -33,10 +33,12 @@ PlannedGroup lone_group(const Sample& sample) {
   return group;
 }
 
-Outcome reference_outcome(const RunSettings& settings, TrainState& state, const StepBatch& batch) {
+Outcome reference_outcome(const Session& session, TrainState& state, const StepBatch& batch) {
+  const RunSettings& settings = session.settings;
   Outcome outcome;
   state.flat.zero_gradients();
   for (const Sample* sample : batch.samples) {
+    session.enter("the one-rank reference");
     const PlannedGroup group = lone_group(*sample);
     const CpContextPtr context = make_context(settings, group, {}, CpCommType::kP2p);
     {
@@ -128,24 +130,8 @@ void print_report(const ParityReport& report, const std::string& dtype, bool jso
              report.differences.size() - 2);
 }
 
-}  // namespace
-
-bool ParityReport::ok() const {
-  return std::all_of(differences.begin(), differences.end(), [](const auto& d) { return d.ok(); });
-}
-
-ParityTolerance ParityTolerance::of(const std::string& dtype) {
-  return dtype == "float64" ? ParityTolerance{1e-10, 1e-10, 1e-10, 1e-12} : ParityTolerance{1e-6, 1e-5, 1e-5, 1e-7};
-}
-
-int run_parity_check(const RunSettings& settings, bool json) {
-  LoadedFiles files;
-  std::unique_ptr<DenseModel> model;
-  const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
-    files = load_files(settings, topology);
-    model = make_model(settings, files.config);
-  });
-  Session& session = *started;
+// All ranks; returns the exit code.
+int check_layout(Session& session, const RunSettings& settings, LoadedFiles& files, DenseModel* model, bool json) {
   require_same_run(session, run_facts(session, files));
   FlatParameters flat(model->parameters());
   TrainState state{*model, flat, nullptr};
@@ -168,12 +154,33 @@ int run_parity_check(const RunSettings& settings, bool json) {
   double verdict = 0;
   if (session.is_main()) {
     ParityReport report =
-        compare(flat, reference_outcome(settings, state, batch), layout, ParityTolerance::of(settings.dtype));
+        compare(flat, reference_outcome(session, state, batch), layout, ParityTolerance::of(settings.dtype));
     report.layout = layout_text;
     print_report(report, settings.dtype, json);
     verdict = report.ok() ? 0 : 1;
   }
   return static_cast<int>(session.collectives().all_gather_double(verdict, "parity verdict").front());
+}
+
+}  // namespace
+
+bool ParityReport::ok() const {
+  return std::all_of(differences.begin(), differences.end(), [](const auto& d) { return d.ok(); });
+}
+
+ParityTolerance ParityTolerance::of(const std::string& dtype) {
+  return dtype == "float64" ? ParityTolerance{1e-10, 1e-10, 1e-10, 1e-12} : ParityTolerance{1e-6, 1e-5, 1e-5, 1e-7};
+}
+
+int run_parity_check(const RunSettings& settings, bool json) {
+  LoadedFiles files;
+  std::unique_ptr<DenseModel> model;
+  const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
+    files = load_files(settings, topology);
+    model = make_model(settings, files.config);
+  });
+  return run_with_others(*started,
+                         [&](Session& session) { return check_layout(session, settings, files, model.get(), json); });
 }
 
 }  // namespace ringfold

@@ -8,6 +8,8 @@
 #include <thread>
 
 #include "ringfold/mesh/failure.h"
+#include "ringfold/mesh/fault.h"
+#include "ringfold/mesh/monitor.h"
 
 namespace ringfold {
 namespace {
@@ -41,6 +43,14 @@ Rendezvous::Status status_of(const Error& error, Rank rank) {
 
 }  // namespace
 
+void Session::enter(std::string_view stage, int64_t step, int micro_step) const {
+  if (rendezvous != nullptr && rendezvous->monitor() != nullptr) {
+    rendezvous->monitor()->enter(stage, step, micro_step);
+  } else {
+    inject_fault(env.rank, step, stage);
+  }
+}
+
 std::unique_ptr<Session> start_session(const RunSettings& settings,
                                        const std::function<void(const Topology&)>& prepare) {
   auto session = std::make_unique<Session>();
@@ -59,11 +69,12 @@ std::unique_ptr<Session> start_session(const RunSettings& settings,
           "command. Hint: use 1 and 1; `ringfold plan` accepts larger values",
           session->topology.tp, session->topology.pp));
     }
+    session->enter("loading");
     prepare(session->topology);
   } catch (const Error& error) {
     status = status_of(error, session->env.rank);
   } catch (const std::exception& error) {  // e.g. out of memory: the other ranks must hear of it too
-    status = {session->env.rank, ExitCode::kFailure, std::string("[start] ") + error.what()};
+    status = {session->env.rank, ExitCode::kFailure, message_of(error, session->env.rank)};
   }
   throw_refusal(session->rendezvous->agree("start", status), session->env);
 
@@ -74,6 +85,19 @@ std::unique_ptr<Session> start_session(const RunSettings& settings,
   session->exchange = session->owned_comms.exchange.get();
   session->reductions = session->owned_comms.collectives.get();
   return session;
+}
+
+int run_with_others(Session& session, const std::function<int(Session&)>& work) {
+  try {
+    return work(session);
+  } catch (const PeerError&) {
+    throw;  // the monitor has told what it found
+  } catch (const ReportedElsewhere&) {
+    throw;
+  } catch (const std::exception& failure) {
+    session.rendezvous->tell_failure(message_of(failure, session.env.rank));
+    throw;
+  }
 }
 
 int refuse_start(const Error& error) {

@@ -134,6 +134,7 @@ StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
   if (!report.updated && session_.is_main()) {
     log::warning(fmt::format("step {}: no loss tokens in the batch; loss 0, weights unchanged", step));
   }
+  session_.enter("logging", step);
   StepMetrics metrics = step_metrics(session_, files_.config, batch, report);
   metrics.step = step;
   metrics.lr = lr;
@@ -149,6 +150,7 @@ StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
 }
 
 void TrainingRun::evaluate_after(int64_t step, MetricsFile* file) {
+  session_.enter("evaluation", step);
   const Evaluation evaluation = evaluate(*files_.eval_data, score_dataset(session_, model_, *files_.eval_data));
   if (!session_.is_main()) return;
   file->append(to_json_line(EvalMetrics{step, evaluation.loss, evaluation.accuracy}));
@@ -180,6 +182,7 @@ int TrainingRun::run() {
     const bool due = settings_.eval_interval > 0 && step % settings_.eval_interval == 0;
     if (files_.eval_data && (due || step == last) && signal == 0) evaluate_after(step, eval_file.get());
   }
+  session_.enter("saving", last);
   if (session_.is_main()) {
     export_hf(model_, settings_.output_dir + "/hf");
     log::info(fmt::format("ringfold: weights in {}/hf, metrics in {}/metrics.jsonl", settings_.output_dir,
@@ -210,11 +213,13 @@ int run_training(const RunSettings& settings) {
     files = load_files(settings, topology);
     model = make_model(settings, files.config);
   });
-  require_same_run(*started, run_facts(*started, files));
-  print_startup(*started, files);
-  std::signal(SIGTERM, remember_signal);
-  std::signal(SIGINT, remember_signal);
-  return TrainingRun(*started, files, *model).run();
+  return run_with_others(*started, [&](Session& session) {
+    require_same_run(session, run_facts(session, files));
+    print_startup(session, files);
+    std::signal(SIGTERM, remember_signal);
+    std::signal(SIGINT, remember_signal);
+    return TrainingRun(session, files, *model).run();
+  });
 }
 
 }  // namespace ringfold

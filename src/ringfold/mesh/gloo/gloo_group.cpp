@@ -33,7 +33,7 @@ GroupPtr connect_gloo(const StorePtr& store, const std::string& prefix, const La
     auto prefixed = c10::make_intrusive<c10d::PrefixStore>(prefix, store);
     return c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, place.self.value(), place.size(), options);
   } catch (const std::exception& error) {
-    throw peer_failure(place, "a peer", "connecting the lane", std::chrono::steady_clock::now() - begin, error.what());
+    throw connect_failure(place, std::chrono::steady_clock::now() - begin, error.what());
   }
 }
 
