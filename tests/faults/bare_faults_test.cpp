@@ -62,7 +62,13 @@ TEST_P(BareFault, every_rank_that_can_speak_names_the_lost_one) {
     EXPECT_THAT(lines[0], MatchesRegex("ringfold: error: .*")) << "rank " << rank;
     EXPECT_THAT(lines[0], HasSubstr(fmt::format("rank {}", lost))) << "rank " << rank;
     EXPECT_THAT(lines[0], HasSubstr("step 2)")) << "rank " << rank;
-    if (action == "fail") EXPECT_THAT(lines[0], HasSubstr("failed on purpose")) << "rank " << rank;
+    if (action == "fail") {
+      EXPECT_THAT(lines[0], HasSubstr("failed on purpose")) << "rank " << rank;
+    }
+    if (action == "kill") {
+      EXPECT_THAT(lines[0], HasSubstr("Hint: ")) << "rank " << rank;
+      EXPECT_THAT(lines[0], testing::Not(HasSubstr("is alive"))) << "rank " << rank;
+    }
     // The host of the store cannot be asked where it is when it does not answer.
     if (action == "stop" && lost != 0) {
       EXPECT_THAT(lines[0], HasSubstr(fmt::format("rank {} was last heard of", lost))) << "rank " << rank;
@@ -134,7 +140,7 @@ TEST_F(BareJob, one_ranks_other_data_is_named_before_the_first_step) {
   }
   EXPECT_THAT(
       all, MatchesRegex("ringfold: error: \\[mesh\\] data digest differs between ranks: got [0-9a-f]+ \\(16 samples, "
-                        "745 tokens\\) on rank\\(s\\) 1, expected [^\n]+\n"));
+                        "675 tokens\\) on rank\\(s\\) 1, expected [^\n]+\n"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "run" / "metrics.jsonl"));
 }
 

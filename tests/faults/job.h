@@ -91,7 +91,14 @@ class Process {
     }
     return false;
   }
-  std::string errors() const { return text_of(errors_); }
+  // What went wrong: stderr without the start-up table.
+  std::string errors() const {
+    std::string text;
+    for (const std::string& line : lines_of(text_of(errors_))) {
+      if (!line.starts_with("|") && !line.starts_with("+-")) text += line + "\n";
+    }
+    return text;
+  }
   std::string output() const { return text_of(output_); }
   double lasted() const { return lasted_; }
 

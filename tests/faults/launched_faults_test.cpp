@@ -51,7 +51,9 @@ TEST_P(LaunchedFault, gives_one_line_and_the_exit_code) {
         MatchesRegex("ringfold: error: \\[launch\\] rank 2 \\(pid [0-9]+\\) was killed by signal 9 \\(SIGKILL\\), "
                      "last seen in " +
                      stage + ".*; the other ranks were stopped\\. Hint: .*"));
-    if (stage != "loading") EXPECT_THAT(lines[0], MatchesRegex(".*" + stage + " " + place_of(stage) + ".*"));
+    if (stage != "loading") {
+      EXPECT_THAT(lines[0], MatchesRegex(".*" + stage + " " + place_of(stage) + ".*"));
+    }
     return;
   }
   EXPECT_EQ(code, 4) << lines[0];

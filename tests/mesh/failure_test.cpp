@@ -63,6 +63,8 @@ TEST(ReportFailure, leaves_a_shared_failure_to_rank_0) {
   const Reported other = report(UsageError("bad flag"), env, true);
   EXPECT_EQ(other.code, 2);
   EXPECT_EQ(other.text, "");
+  // One that only this rank met is no other's to tell.
+  EXPECT_EQ(report(ToldHere(ExitCode::kUsage, "bad line"), env, true).text, "ringfold: error: bad line\n");
 }
 
 TEST(ReportFailure, is_silent_about_what_another_rank_reports) {

@@ -21,6 +21,12 @@ class ReportedElsewhere : public Error {
   explicit ReportedElsewhere(ExitCode code) : Error(code, "reported by another rank") {}
 };
 
+// A failure that all ranks know of and that this one tells the user.
+class ToldHere : public Error {
+ public:
+  using Error::Error;
+};
+
 // The text of a failure, in one line; those that are not ours are named by rank.
 std::string message_of(const std::exception& failure, Rank rank);
 // std::bad_alloc, or what ATen's allocator throws.
@@ -28,7 +34,7 @@ bool is_out_of_memory(const std::exception& failure);
 
 // Prints "ringfold: error: <message>" as one line on stderr, or leaves that to another rank, and returns the exit code
 // (4 for exceptions that are not ours). `shared_by_all_ranks`: every rank meets this failure alike, as with a wrong
-// flag; then rank 0 alone prints it.
+// flag; then rank 0 alone prints it, but for a ToldHere.
 int report_failure(const std::exception& failure, const LaunchEnv& env, bool shared_by_all_ranks = false);
 
 // After Rendezvous::agree: returns when there is no failure. Otherwise throws on every rank with the code of the first

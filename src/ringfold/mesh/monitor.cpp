@@ -61,7 +61,9 @@ struct Monitor::State {
   std::vector<Rank> chain;
   BeatReader reader{Clock::now()};
 
-  bool look_closely = false;  // the chain is followed at once, not only in a long wait
+  // Set: the chain is followed at once, not only in a long wait; the peer's numbers of these looks.
+  bool look_closely = false;
+  std::vector<int64_t> close_looks;
 
   // The note.
   std::string own_note;  // to be left
@@ -113,7 +115,8 @@ struct Monitor::State {
   void round(int64_t number) {
     std::unique_lock lock(mutex);
     const Beat beat{number, progress, waiting ? peer.value() : -1, doing()};
-    const bool long_wait = waiting && (look_closely || Clock::now() - began_at > interval);
+    const bool close = look_closely;
+    const bool long_wait = waiting && (close || Clock::now() - began_at > interval);
     const int64_t this_wait = wait_number;
     const Rank first = peer;
     const std::string text = std::exchange(own_note, {});
@@ -123,7 +126,7 @@ struct Monitor::State {
       leave(text);
     } else if (long_wait) {
       if (store->check({kNoteKey})) take_note(store->get_to_str(kNoteKey));
-      follow(this_wait, first);
+      follow(this_wait, first, close);
     }
   }
 
@@ -139,7 +142,7 @@ struct Monitor::State {
     note = parse_note(text);
   }
 
-  void follow(int64_t this_wait, Rank first) {
+  void follow(int64_t this_wait, Rank first, bool close) {
     std::vector<Rank> found;
     bool moved = false;
     BeatReader looked = copy_of_reader(this_wait);
@@ -155,6 +158,7 @@ struct Monitor::State {
     if (wait_number != this_wait) return;
     reader = std::move(looked);
     chain = std::move(found);
+    if (close) close_looks.push_back(reader.seen().at(first.value()).beat.number);
     if (moved) moved_at = Clock::now();
   }
 
@@ -268,18 +272,15 @@ Monitor::Finding Monitor::examine() const {
 
 bool Monitor::peer_is_alive() {
   std::unique_lock lock(state_->mutex);
-  const auto begin = Clock::now();
-  const auto heard = [&] {
-    const auto seen = state_->reader.seen().find(state_->peer.value());
-    return seen != state_->reader.seen().end() && seen->second.heard_at > begin;
-  };
-  state_->look_closely = true;
-  state_->changed.notify_all();
-  // Two looks and the time between them.
-  state_->changed.wait_for(lock, 2 * state_->interval + state_->interval / 2,
-                           [&] { return heard() || state_->note || state_->store_lost; });
-  state_->look_closely = false;
-  return heard();
+  State& s = *state_;
+  // Looks that began before this call may have seen it alive, and well.
+  const auto beats = [&s] { return s.close_looks.size() > 1 && s.close_looks.back() != s.close_looks.front(); };
+  s.close_looks.clear();
+  s.look_closely = true;
+  s.changed.notify_all();
+  s.changed.wait_for(lock, 4 * s.interval, [&] { return beats() || s.note || s.store_lost; });
+  s.look_closely = false;
+  return beats();
 }
 
 }  // namespace ringfold

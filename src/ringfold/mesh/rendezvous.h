@@ -46,8 +46,8 @@ class Rendezvous {
 
   // Every rank publishes its status (empty error: fine) and waits for all. Returns the failures by rank, empty when all
   // are fine. `name` tells apart the successive checks of a run. A rank that gives signs of life - it loads a model -
-  // is waited for until the timeout; one that never came or fell silent, for the start-up limit (or the timeout). Throws PeerError that
-  // names those ranks.
+  // is waited for until the timeout; one that never came or fell silent, for the start-up limit (or the timeout).
+  // Throws PeerError that names those ranks.
   struct Status {
     Rank rank;
     ExitCode code = ExitCode::kOk;

@@ -123,7 +123,10 @@ void require_same_run(Session& session, const std::vector<std::pair<std::string,
   for (const std::string& text : all) lines.emplace_back(text);
   for (const auto& [name, value] : facts) {
     std::vector<std::string> by_rank(all.size());
-    for (size_t rank = 0; rank < all.size(); ++rank) std::getline(lines[rank], by_rank[rank]);
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      std::getline(lines[rank], by_rank[rank]);
+      by_rank[rank].erase(0, by_rank[rank].find('=') + 1);
+    }
     require_equal(by_rank, name, "every rank must get the same flags, recipe and data file");
   }
 }
