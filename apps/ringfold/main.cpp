@@ -31,6 +31,8 @@ int dispatch(Command command, const RunSettings& settings, const CommandOptions&
   switch (command) {
     case Command::kPlan:
       return run_plan(settings, options);
+    case Command::kSimulate:
+      return run_simulate(settings, options);
     case Command::kTrain:
       return run_train(settings, options);
     case Command::kLogprob:

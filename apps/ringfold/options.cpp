@@ -59,7 +59,22 @@ std::string commands_of(const Flag& flag) {
                                             : fmt::format("did you mean --{}?", near)));
 }
 
-void add_flag(CLI::App& app, const Flag& flag, std::vector<Given>& given) {
+// What is not built is refused before its value is looked at: other trainers have some of these as switches.
+void refuse_not_built(Command command, const std::vector<std::string>& arguments, const std::vector<Flag>& flags) {
+  for (const std::string& argument : arguments) {
+    if (!argument.starts_with("--")) continue;
+    const std::string name = argument.substr(2, argument.find('=') - 2);
+    for (const Flag& flag : flags) {
+      if (flag.hidden && flag.belongs_to(command) && flag.name == name) flag.set("", where_of(flag));
+    }
+  }
+}
+
+bool has_flag(const std::vector<Flag>& flags, const std::string& name) {
+  return std::any_of(flags.begin(), flags.end(), [&](const Flag& flag) { return flag.name == name; });
+}
+
+void add_flag(CLI::App& app, const Flag& flag, const std::vector<Flag>& flags, std::vector<Given>& given) {
   const std::string group = flag.hidden ? "" : flag.group;
   if (flag.kind == FlagKind::kSwitch) {
     app.add_flag_function(
@@ -70,6 +85,17 @@ void add_flag(CLI::App& app, const Flag& flag, std::vector<Given>& given) {
            flag.help)
         ->disable_flag_override()
         ->group(group);
+    // Turns a switch of the recipe off; in --help only where it is a flag of its own.
+    if (!flag.name.starts_with("no-") && !has_flag(flags, "no-" + flag.name)) {
+      app.add_flag_function(
+             "--no-" + flag.name,
+             [&given, &flag](int64_t) {
+               given.push_back({&flag, "false"});
+             },
+             "")
+          ->disable_flag_override()
+          ->group("");
+    }
     return;
   }
   const std::string names = flag.name == "processes" ? "-n,--processes" : "--" + flag.name;
@@ -94,20 +120,21 @@ struct CommandLine {
 
 CommandLine read_command_line(Command command, const std::vector<std::string>& arguments,
                               const std::vector<Flag>& flags) {
+  refuse_not_built(command, arguments, flags);
   CommandLine line;
   CLI::App app{summary_of(command), "ringfold " + name_of(command)};
   app.allow_extras();
   app.footer("Example:\n  " + example_of(command));
   app.get_formatter()->column_width(40);
   for (const Flag& flag : flags) {
-    if (flag.belongs_to(command)) add_flag(app, flag, line.given);
+    if (flag.belongs_to(command)) add_flag(app, flag, flags, line.given);
   }
   if (command != Command::kLaunch) {
     app.add_option("--config", line.config, "recipe: keys are names of flags, flags win")
         ->type_name("FILE.toml")
         ->take_last();
   }
-  if (command == Command::kPlan) {
+  if (command == Command::kPlan || command == Command::kSimulate) {
     app.add_option("FILE", line.file, "samples (.jsonl, .jsonl.gz) or a lengths file")->type_name("");
   }
   try {
@@ -203,7 +230,7 @@ Command find_command(const std::string& name) {
     if (name_of(command) == name) return command;
     names.push_back(name_of(command));
   }
-  for (const std::string later : {"report", "rl", "simulate"}) {
+  for (const std::string later : {"report", "rl"}) {
     if (name == later) {
       throw UsageError(
           fmt::format("[flags] `ringfold {}` is not built yet. Hint: built are {}", name, fmt::join(names, ", ")));
@@ -217,7 +244,7 @@ Command find_command(const std::string& name) {
 ParsedCommand parse_command(Command command, const std::vector<std::string>& arguments) {
   ParsedCommand parsed;
   // Bare lengths have an order that means something; training shuffles.
-  if (command == Command::kPlan) parsed.settings.shuffle = false;
+  if (command == Command::kPlan || command == Command::kSimulate) parsed.settings.shuffle = false;
   const std::vector<Flag> flags = make_flags(parsed.settings, parsed.options);
   std::vector<std::string> own = arguments;
   if (command == Command::kLaunch) {

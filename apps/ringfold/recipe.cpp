@@ -117,6 +117,7 @@ class Reader {
     std::string name = found.key;
     std::replace(name.begin(), name.end(), '_', '-');
     const Flag& flag = find(name, where);
+    if (flag.hidden) flag.set("", where);  // not built: refused whatever the value
     const auto [first, is_new] = line_of_.emplace(name, found.line);
     if (!is_new) throw UsageError(fmt::format("{}: given twice, first on line {}", where, first->second));
     entries_.push_back({&flag, text_of(*found.node, flag, where), where});
@@ -164,7 +165,11 @@ class Reader {
 }  // namespace
 
 std::vector<RecipeEntry> read_recipe(const std::string& file, const std::vector<Flag>& flags, Command command) {
-  const std::string text = slurp(file);
+  return parse_recipe(slurp(file), file, flags, command);
+}
+
+std::vector<RecipeEntry> parse_recipe(const std::string& text, const std::string& file, const std::vector<Flag>& flags,
+                                      Command command) {
   try {
     Reader reader(file, flags, command);
     reader.read(toml::parse(text));

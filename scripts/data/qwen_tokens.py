@@ -61,29 +61,37 @@ class QwenTokenizer:
         """The first special token that the text spells out, or None: data must not open or end turns."""
         return next((special for special in self.specials if special in text), None)
 
-    def plain(self, text):
-        """Ids of text from outside."""
+    def refuse_special(self, text):
         special = None if self.allow_special else self.special_in(text)
         if special:
             raise ValueError(f"the text spells out the special token {special}")
+
+    def plain(self, text):
+        """Ids of text from outside."""
+        self.refuse_special(text)
         return self.encode(text)
 
     def turns(self, messages):
         """ChatML turns -> (tokens, mask): 1 for what the assistant wrote and for the end of its turn."""
         if self.core.token_to_id(TURN_BEGIN) is None or self.core.token_to_id(TURN_END) is None:
             raise ValueError(f"the tokenizer has no {TURN_BEGIN} and {TURN_END}, which chat turns need")
-        tokens, mask = [], []
+        tokens, mask, given = [], [], ""
         for message in messages:
             role, content = message.get("role"), message.get("content")
             if not isinstance(role, str) or not isinstance(content, str):
                 raise ValueError("a message needs \"role\" and \"content\" as strings")
-            head = self.encode(f"{TURN_BEGIN}{role}\n")
-            # Encoded apart from the header: a model that generates starts with tokens of its own.
-            body = self.plain(content) + self.encode(TURN_END)
-            end = self.encode("\n")
-            tokens += head + body + end
-            mask += [0] * len(head) + [int(role == "assistant")] * len(body) + [0] * len(end)
-        return tokens, mask
+            given += f"{TURN_BEGIN}{role}\n"
+            if role != "assistant":
+                self.refuse_special(content)
+                given += content + f"{TURN_END}\n"
+                continue
+            # Encoded apart from what was given: a model that generates starts with a token of its own.
+            head, body = self.encode(given), self.plain(content) + self.encode(TURN_END)
+            tokens += head + body
+            mask += [0] * len(head) + [1] * len(body)
+            given = "\n"
+        rest = self.encode(given)
+        return tokens + rest, mask + [0] * len(rest)
 
 
 def chat_sample(tokenizer, prompt_messages, answer):

@@ -279,8 +279,8 @@ TEST(Recipe, errors_name_file_line_and_key) {
   EXPECT_EQ(refused("lr = inf\n"), ":1: lr: got \"inf\", expected a number >= 0");
   EXPECT_EQ(refused("seed = 1\n[a]\nseed = 2\n"), ":3: seed: given twice, first on line 1");
   EXPECT_EQ(refused("max-steps = 1\nmax_steps = 2\n"), ":2: max_steps: given twice, first on line 1");
-  EXPECT_EQ(refused("tokenizer = \"DIR\"\n"),
-            ":1: tokenizer: not built yet. Hint: tokenize with scripts/data/tokenize_text.py and give token ids");
+  EXPECT_EQ(refused("expert-model-parallel-size = \"2\"\n"),
+            ":1: expert-model-parallel-size: not built yet. Hint: only dense models are built");
   EXPECT_THAT(refused("a = \n"), StartsWith(":1: broken TOML: "));
   EXPECT_THAT(refusal({"plan", "--config", "/nowhere.toml"}),
               StartsWith("[recipe] /nowhere.toml: cannot read: No such file or directory"));

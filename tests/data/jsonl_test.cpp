@@ -243,7 +243,7 @@ TEST(JsonlErrors, what_is_no_json_says_so_in_one_line) {
   EXPECT_THAT(error_of("{\"tokens\": [1], \"reward\": Infinity}"), HasSubstr("NaN and Infinity are not JSON"));
   EXPECT_THAT(error_of("{\"tokens\": [1], \"reward\": 1e999}"), HasSubstr("broken JSON: at number overflow"));
   EXPECT_THAT(error_of("{\"tokens\": [1]} {\"tokens\": [1]}"), HasSubstr("broken JSON"));
-  EXPECT_THAT(error_of("{\"meta\": \"\xFF\x01\"}"), HasSubstr("broken JSON"));
+  EXPECT_THAT(error_of("{\"meta\": \"\x01\"}"), HasSubstr("broken JSON"));
   EXPECT_THAT(error_of(std::string("\0\0\0\0", 4)), HasSubstr("broken JSON"));
 }
 
@@ -256,18 +256,38 @@ TEST(JsonlErrors, unknown_keys_name_the_nearest_known_one) {
   EXPECT_THAT(error_of(R"({"tokens": [1], "loss_masks": [0]})"),
               HasSubstr("unknown key: \"loss_masks\". Hint: did you mean \"loss_mask\"?"));
   EXPECT_THAT(error_of(R"({"token": [1]})"), HasSubstr("did you mean \"tokens\"?"));
-  EXPECT_THAT(error_of(R"({"tokens": [1], "zzzzzzzzzzzz": 1})"), HasSubstr("Hint: known are tokens, response_length,"));
+  EXPECT_THAT(error_of(R"({"tokens": [1], "zzzzzzzzzzzz": 1})"),
+              HasSubstr("Hint: known are tokens, prompt, response,"));
 }
 
-TEST(JsonlErrors, text_and_images_are_refused_by_name) {
-  for (const std::string key : {"prompt", "response", "messages", "text"}) {
-    EXPECT_THAT(error_of("{\"" + key + "\": \"hello\"}"),
-                HasSubstr("key \"" + key +
-                          "\": text needs the tokenizer, which is not built yet. Hint: tokenize with "
-                          "scripts/data/tokenize_text.py"));
+TEST(JsonlErrors, text_without_a_tokenizer_and_images_are_refused_by_name) {
+  const std::pair<const char*, const char*> cases[] = {{"prompt", R"({"prompt": "a", "response": "b"})"},
+                                                       {"messages", R"({"messages": []})"},
+                                                       {"text", R"({"text": "hello"})"}};
+  for (const auto& [key, line] : cases) {
+    EXPECT_THAT(error_of(line),
+                HasSubstr(std::string("text without a tokenizer: got the key \"") + key +
+                          "\", expected token ids. Hint: give --tokenizer DIR, the model's Hugging Face "
+                          "folder with tokenizer.json, or vocab.json and merges.txt"));
   }
   EXPECT_THAT(error_of(R"({"tokens": [1], "images": ["a.png"]})"),
               HasSubstr("key \"images\": vision-language models are not built yet"));
+}
+
+TEST(JsonlErrors, a_line_is_one_sample_of_one_kind) {
+  EXPECT_THAT(error_of(R"({"tokens": [1], "messages": []})"),
+              HasSubstr("two samples in one: got the keys tokens and messages, expected one of them"));
+  EXPECT_THAT(error_of(R"({"prompt": "a"})"),
+              HasSubstr("half a sample: got \"prompt\" without \"response\", expected both"));
+  EXPECT_THAT(error_of(R"({"response": "a"})"), HasSubstr("half a sample: got \"response\" without \"prompt\""));
+  EXPECT_THAT(error_of(R"({"tokens": [1], "tools": []})"),
+              HasSubstr("half a sample: got \"tools\" without \"messages\""));
+}
+
+TEST(JsonlErrors, invalid_utf8_names_byte_and_offset) {
+  EXPECT_THAT(error_of("{\"tokens\":[1]}\n{\"meta\": \"\xFF\"}"),
+              StartsWith(":2 (sample 1): invalid UTF-8: byte 0xFF at offset 10 of the line. Hint: "));
+  EXPECT_THAT(error_of("{\"text\": \"\\ud800\"}"), HasSubstr("broken JSON"));
 }
 
 TEST(JsonlErrors, a_key_given_twice_is_refused) {

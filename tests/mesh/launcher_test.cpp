@@ -110,7 +110,13 @@ TEST_F(Launcher, ranks_meet_signals_as_the_launcher_did) {
   // Ignored and blocked signals survive exec. Other tests in this process may have ignored SIGPIPE.
   std::signal(SIGPIPE, SIG_DFL);
   EXPECT_EQ(run(1, "grep -E 'SigIgn|SigBlk' /proc/self/status > $OUT/signals"), 0);
-  EXPECT_EQ(text_of("signals"), "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+  // What this process inherited from its own starter is passed on as it is.
+  std::string own;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("SigBlk") || line.starts_with("SigIgn")) own += line + "\n";
+  }
+  EXPECT_EQ(text_of("signals"), own);
 }
 
 TEST_F(Launcher, hosts_the_store_on_the_port_it_names) {
@@ -139,7 +145,7 @@ TEST_F(Launcher, names_the_rank_that_failed_without_a_word) {
 TEST_F(Launcher, adds_nothing_to_a_refusal) {
   EXPECT_EQ(run(2, "[ $RANK = 0 ] && echo 'ringfold: error: bad flag' >&2; exit 2"), 2);
   EXPECT_EQ(errors_, "ringfold: error: bad flag\n");
-  EXPECT_LT(elapsed_, std::chrono::seconds(1));
+  EXPECT_LT(elapsed_, std::chrono::milliseconds(2500));  // below the wait of an echo
 }
 
 TEST_F(Launcher, a_killed_rank_is_reported_once_and_ends_the_others) {

@@ -4,7 +4,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "ringfold/data/jsonl.h"
 #include "ringfold/data/sample.h"
+#include "ringfold/data/tokenizer.h"
 
 namespace ringfold {
 
@@ -19,7 +21,10 @@ class BadSample : public std::runtime_error {
   std::string kind_;
 };
 
-// Fills everything but id and line. Throws BadSample.
-Sample parse_sample(const std::string& line, int64_t vocab_size, int64_t max_tokens);
+// Throws BadSample "kind: detail".
+[[noreturn]] void bad_sample(const std::string& kind, const std::string& detail);
+
+// Fills everything but id and line. `workspace`: of options.tokenizer, null without one. Throws BadSample.
+Sample parse_sample(const std::string& line, const DataOptions& options, Tokenizer::Workspace* workspace);
 
 }  // namespace ringfold

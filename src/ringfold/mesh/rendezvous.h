@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,17 +47,19 @@ class Rendezvous {
 
   // Every rank publishes its status (empty error: fine) and waits for all. Returns the failures by rank, empty when all
   // are fine. `name` tells apart the successive checks of a run. A rank that gives signs of life - it loads a model -
-  // is waited for until the timeout; one that never came or fell silent, for the start-up limit (or the timeout).
-  // Throws PeerError that names those ranks.
+  // is waited for until `limit`, by default the timeout; one that never came or fell silent, for the start-up limit (or
+  // the timeout). Throws PeerError that names those ranks.
   struct Status {
     Rank rank;
     ExitCode code = ExitCode::kOk;
     std::string error;
   };
-  std::vector<Status> agree(const std::string& name, const Status& mine);
+  std::vector<Status> agree(const std::string& name, const Status& mine,
+                            std::optional<std::chrono::milliseconds> limit = {});
 
   // Every rank's value, by rank. Same names, limit and errors as agree().
-  std::vector<std::string> all_gather(const std::string& name, const std::string& value);
+  std::vector<std::string> all_gather(const std::string& name, const std::string& value,
+                                      std::optional<std::chrono::milliseconds> limit = {});
 
   // Gloo communicators among the given ranks (own included), own position = lane rank: one for CP traffic, one for
   // reductions. `name` is unique to the lane. A lane of one touches no backend.

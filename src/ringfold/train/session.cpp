@@ -59,6 +59,8 @@ std::unique_ptr<Session> start_session(const RunSettings& settings,
   session->settings.parallel.world_size = session->env.world_size;
   set_threads(session->env);
   session->rendezvous = std::make_shared<Rendezvous>(session->env, comm_options(settings));
+  // A rank that never came is known soon; one that loads large files may take as long as any operation.
+  throw_refusal(session->rendezvous->agree("present", {session->env.rank, ExitCode::kOk, ""}), session->env);
 
   Rendezvous::Status status{session->env.rank, ExitCode::kOk, ""};
   try {
@@ -76,7 +78,7 @@ std::unique_ptr<Session> start_session(const RunSettings& settings,
   } catch (const std::exception& error) {  // e.g. out of memory: the other ranks must hear of it too
     status = {session->env.rank, ExitCode::kFailure, message_of(error, session->env.rank)};
   }
-  throw_refusal(session->rendezvous->agree("start", status), session->env);
+  throw_refusal(session->rendezvous->agree("start", status, comm_options(settings).timeout), session->env);
 
   const Topology& topology = session->topology;
   const MeshShape mesh(topology.tp, topology.max_cp, topology.dp, topology.pp);
@@ -105,7 +107,7 @@ int refuse_start(const Error& error) {
   try {
     CommOptions options;
     options.timeout = std::chrono::seconds(10);
-    throw_refusal(Rendezvous(env, options).agree("start", status_of(error, env.rank)), env);
+    throw_refusal(Rendezvous(env, options).agree("present", status_of(error, env.rank)), env);
   } catch (const PeerError&) {
     // The other ranks cannot be reached: say what is known here.
   } catch (const Error& agreed) {

@@ -28,6 +28,7 @@ struct RunSettings {
 
   // Data.
   std::string data_file;
+  std::string tokenizer_dir;   // --tokenizer: for samples that are text; empty: they are refused
   std::string eval_data_file;  // --eval-data: scored every eval_interval steps and at the end
   int64_t eval_interval = 0;
   bool skip_bad_samples = false;
