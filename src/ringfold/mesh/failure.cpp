@@ -33,7 +33,8 @@ int report_failure(const std::exception& failure, const LaunchEnv& env, bool sha
   const auto* known = dynamic_cast<const Error*>(&failure);
   const int code = static_cast<int>(known != nullptr ? known->exit_code() : ExitCode::kFailure);
   if (dynamic_cast<const ReportedElsewhere*>(&failure) != nullptr) return code;
-  if (shared_by_all_ranks && env.rank != Rank(0)) return code;
+  const bool told_here = dynamic_cast<const ToldHere*>(&failure) != nullptr;
+  if (shared_by_all_ranks && !told_here && env.rank != Rank(0)) return code;
   const bool may_be_echo = dynamic_cast<const PeerError*>(&failure) != nullptr;
   if (env.under_ringfold_launch && may_be_echo) {
     // There is nothing left to save: the launcher's SIGTERM shall end the wait at once.
@@ -66,7 +67,7 @@ void throw_agreed_failure(const std::vector<Rendezvous::Status>& failures, Rank 
   const auto first_alike =
       std::find_if(failures.begin(), failures.end(), [&](const auto& status) { return status.error == own->error; });
   if (first_alike != own) throw ReportedElsewhere(code);
-  throw Error(code, own->error);
+  throw ToldHere(code, own->error);
 }
 
 }  // namespace ringfold

@@ -19,6 +19,12 @@ class ReportedElsewhere : public Error {
   explicit ReportedElsewhere(ExitCode code) : Error(code, "reported by another rank") {}
 };
 
+// A failure that this rank was chosen to tell, whatever its rank.
+class ToldHere : public Error {
+ public:
+  using Error::Error;
+};
+
 // Prints "ringfold: error: <message>" as one line on stderr, or leaves that to another rank, and returns the exit code
 // (4 for exceptions that are not ours). `shared_by_all_ranks`: every rank meets this failure alike, as with a wrong
 // flag; then rank 0 alone prints it.
