@@ -70,14 +70,7 @@ void record(PolicyResult& result, const StepReport& report) {
   result.exposed_ms.push_back(report.exposed_ms);
   result.loss = report.sums.loss;
   result.padding_waste = report.plan.summary.padding_waste;
-  const auto tokens = static_cast<double>(report.plan.summary.tokens);
-  for (const MicroStep& micro_step : report.plan.micro_steps) {
-    for (const PlannedGroup& group : micro_step.groups) {
-      for (const int64_t real : group.real_tokens) {
-        result.cp_token_share[group.cp_size.value()] += static_cast<double>(real) / tokens;
-      }
-    }
-  }
+  for (const auto& [size, share] : token_share_by_size(report.plan)) result.cp_token_share[size] += share;
 }
 
 void print_results(const Session& session, const BenchSettings& bench, const std::vector<PolicyResult>& results,
@@ -123,9 +116,7 @@ void print_results(const Session& session, const BenchSettings& bench, const std
 }  // namespace
 
 int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, bool json) {
-  LoadedFiles files;
-  std::unique_ptr<DenseModel> model;
-  const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
+  const auto [session_owner, files, model] = start_run(settings, [&](const Topology& topology) {
     const std::vector<std::string>& known = policy_choices();
     for (const std::string& policy : bench.policies) {
       if (std::find(known.begin(), known.end(), policy) != known.end()) continue;
@@ -139,17 +130,13 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
       throw UsageError(fmt::format("[bench] --lengths-file {} and --data {}: got both, expected one",
                                    bench.lengths_file, settings.data_file));
     }
-    if (bench.lengths_file.empty()) {
-      files = load_files(settings, topology);
-    } else {
-      files.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
-      files.data = random_samples(bench.lengths_file, topology, files.config.vocab_size, settings.seed);
-    }
-    model = make_model(settings, files.config);
+    if (bench.lengths_file.empty()) return load_files(settings, topology);
+    LoadedFiles made;
+    made.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
+    made.data = random_samples(bench.lengths_file, topology, made.config.vocab_size, settings.seed);
+    return made;
   });
-  Session& session = *started;
-  require_same_run(session, run_facts(session, files, *model));
-  print_startup(session, files);
+  Session& session = *session_owner;
   FlatParameters flat(model->parameters());
   TrainState state{*model, flat};
 

@@ -27,17 +27,12 @@ void write_records(const std::string& path, const Dataset& data, const std::vect
 }  // namespace
 
 int run_log_probs(const RunSettings& settings) {
-  LoadedFiles files;
-  std::unique_ptr<DenseModel> model;
-  const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
+  const auto [session_owner, files, model] = start_run(settings, [&](const Topology& topology) {
     if (settings.output_file.empty()) throw UsageError("[settings] --output is missing. Hint: --output FILE.jsonl");
     require_writable(settings.output_file, "--output");
-    files = load_files(settings, topology);
-    model = make_model(settings, files.config);
+    return load_files(settings, topology);
   });
-  Session& session = *started;
-  require_same_run(session, run_facts(session, files, *model));
-  print_startup(session, files);
+  Session& session = *session_owner;
   const std::vector<SampleScores> scores = score_dataset(session, *model, files.data);
   if (session.is_main()) {
     write_records(settings.output_file, files.data, scores);

@@ -139,15 +139,9 @@ ParityTolerance ParityTolerance::of(const std::string& dtype) {
 }
 
 int run_parity_check(const RunSettings& settings, bool json) {
-  LoadedFiles files;
-  std::unique_ptr<DenseModel> model;
-  const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
-    files = load_files(settings, topology);
-    model = make_model(settings, files.config);
-  });
-  Session& session = *started;
-  require_same_run(session, run_facts(session, files, *model));
-  print_startup(session, files);
+  const auto [session_owner, files, model] =
+      start_run(settings, [&](const Topology& topology) { return load_files(settings, topology); });
+  Session& session = *session_owner;
   FlatParameters flat(model->parameters());
   TrainState state{*model, flat};
 

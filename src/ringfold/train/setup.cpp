@@ -64,56 +64,13 @@ double memory_estimate_bytes(const Session& session, const ModelConfig& config, 
   return states + rows * row_values * static_cast<double>(config.num_hidden_layers) * element + logits;
 }
 
-}  // namespace
-
-int64_t longest_accepted(const Topology& topology) {
-  return topology.max_context > 0 ? topology.max_context : topology.budget * topology.max_cp;
-}
-
-void require_writable(const std::string& file, const std::string& flag) {
-  const auto folder = std::filesystem::absolute(file).parent_path();
-  if (std::filesystem::is_directory(folder) && access(folder.c_str(), W_OK) == 0) return;
-  throw UsageError(
-      fmt::format("[settings] {} {}: the folder {} does not exist or cannot be written to. Hint: make it first", flag,
-                  file, folder.string()));
-}
-
-LoadedFiles load_files(const RunSettings& settings, const Topology& topology) {
-  if (settings.model_dir.empty() == settings.model_config.empty()) {
-    throw UsageError(fmt::format(
-        "[settings] --model '{}' and --model-config '{}': exactly one is needed. Hint: --model DIR for a Hugging Face "
-        "folder, or --model-config FILE --init-seed N for random weights",
-        settings.model_dir, settings.model_config));
-  }
-  if (settings.data_file.empty()) throw UsageError("[settings] --data is missing. Hint: --data FILE.jsonl");
-  if (settings.objective == Objective::kSft && settings.use_rollout_logprobs) {
-    throw UsageError(
-        "[settings] --use-rollout-logprobs has no meaning with --objective sft. Hint: use --objective grpo");
-  }
-  for (const auto& [flag, beta] :
-       {std::pair{"--adam-beta1", settings.adam_beta1}, {"--adam-beta2", settings.adam_beta2}}) {
-    if (beta >= 0 && beta < 1) continue;
-    throw UsageError(fmt::format("[settings] {}: got {}, expected at least 0 and below 1", flag, beta));
-  }
-  LoadedFiles files;
-  files.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
-  std::shared_ptr<const Tokenizer> tokenizer;
-  if (!settings.tokenizer_dir.empty()) {
-    tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_dir(settings.tokenizer_dir));
-  }
-  files.data = load_data(settings, topology, files.config, tokenizer, settings.data_file);
-  if (!settings.eval_data_file.empty()) {
-    files.eval_data = load_data(settings, topology, files.config, tokenizer, settings.eval_data_file);
-  }
-  return files;
-}
-
 std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelConfig& config) {
   const at::ScalarType dtype = settings.dtype == "float64" ? at::kDouble : at::kFloat;
   if (!settings.model_dir.empty()) return std::make_unique<DenseModel>(config, dtype, settings.model_dir);
   return std::make_unique<DenseModel>(config, dtype, settings.init_seed);
 }
 
+// Settings and data that all ranks must share, for require_same_run.
 std::vector<std::pair<std::string, std::string>> run_facts(const Session& session, const LoadedFiles& files,
                                                            const DenseModel& model) {
   const RunSettings& s = session.settings;
@@ -165,6 +122,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
   return facts;
 }
 
+// The start-up table (rank 0).
 void print_startup(const Session& session, const LoadedFiles& files) {
   if (!session.is_main() || !log::shows(log::Level::kWarning)) return;
   const Topology& t = session.topology;
@@ -192,6 +150,62 @@ void print_startup(const Session& session, const LoadedFiles& files) {
   for (const std::string& note : t.notes) rows.emplace_back("note", note);
   print_table("ringfold", rows);
   for (const std::string& warning : t.warnings) log::warning(warning);
+}
+
+}  // namespace
+
+int64_t longest_accepted(const Topology& topology) {
+  return topology.max_context > 0 ? topology.max_context : topology.budget * topology.max_cp;
+}
+
+void require_writable(const std::string& file, const std::string& flag) {
+  const auto folder = std::filesystem::absolute(file).parent_path();
+  if (std::filesystem::is_directory(folder) && access(folder.c_str(), W_OK) == 0) return;
+  throw UsageError(
+      fmt::format("[settings] {} {}: the folder {} does not exist or cannot be written to. Hint: make it first", flag,
+                  file, folder.string()));
+}
+
+LoadedFiles load_files(const RunSettings& settings, const Topology& topology) {
+  if (settings.model_dir.empty() == settings.model_config.empty()) {
+    throw UsageError(fmt::format(
+        "[settings] --model '{}' and --model-config '{}': exactly one is needed. Hint: --model DIR for a Hugging Face "
+        "folder, or --model-config FILE --init-seed N for random weights",
+        settings.model_dir, settings.model_config));
+  }
+  if (settings.data_file.empty()) throw UsageError("[settings] --data is missing. Hint: --data FILE.jsonl");
+  if (settings.objective == Objective::kSft && settings.use_rollout_logprobs) {
+    throw UsageError(
+        "[settings] --use-rollout-logprobs has no meaning with --objective sft. Hint: use --objective grpo");
+  }
+  for (const auto& [flag, beta] :
+       {std::pair{"--adam-beta1", settings.adam_beta1}, {"--adam-beta2", settings.adam_beta2}}) {
+    if (beta >= 0 && beta < 1) continue;
+    throw UsageError(fmt::format("[settings] {}: got {}, expected at least 0 and below 1", flag, beta));
+  }
+  LoadedFiles files;
+  files.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
+  std::shared_ptr<const Tokenizer> tokenizer;
+  if (!settings.tokenizer_dir.empty()) {
+    tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_dir(settings.tokenizer_dir));
+  }
+  files.data = load_data(settings, topology, files.config, tokenizer, settings.data_file);
+  if (!settings.eval_data_file.empty()) {
+    files.eval_data = load_data(settings, topology, files.config, tokenizer, settings.eval_data_file);
+  }
+  return files;
+}
+
+StartedRun start_run(const RunSettings& settings, const std::function<LoadedFiles(const Topology&)>& load) {
+  StartedRun run;
+  run.session = start_session(settings, [&](const Topology& topology) {
+    run.files = load(topology);
+    run.model = make_model(settings, run.files.config);
+  });
+  // The digests read all data and weights: only where there is somebody to compare them with.
+  if (run.session->env.world_size > 1) require_same_run(*run.session, run_facts(*run.session, run.files, *run.model));
+  print_startup(*run.session, run.files);
+  return run;
 }
 
 }  // namespace ringfold

@@ -1,11 +1,10 @@
 // What training, log-prob and parity runs load before the first step.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "ringfold/data/sample.h"
 #include "ringfold/models/qwen3/model.h"
@@ -23,20 +22,20 @@ struct LoadedFiles {
 // Checks the settings that concern files and loads everything that can be refused, weights excepted.
 LoadedFiles load_files(const RunSettings& settings, const Topology& topology);
 
-// The model of the settings: weights from --model, or drawn from --init-seed.
-std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelConfig& config);
+// A run that may begin: all ranks agree, have the same settings, data and weights, and the start-up table was printed.
+struct StartedRun {
+  std::unique_ptr<Session> session;
+  LoadedFiles files;
+  std::unique_ptr<DenseModel> model;  // weights from --model, or drawn from --init-seed
+};
 
-// Settings and data that all ranks must share, for require_same_run.
-std::vector<std::pair<std::string, std::string>> run_facts(const Session& session, const LoadedFiles& files,
-                                                           const DenseModel& model);
+// `load` checks the command's own settings and returns its files (load_files); what it throws ends every rank.
+StartedRun start_run(const RunSettings& settings, const std::function<LoadedFiles(const Topology&)>& load);
 
 // Longest sample accepted: --rollout-max-context-len, else what the largest pack holds; 0: no limit.
 int64_t longest_accepted(const Topology& topology);
 
 // UsageError when the folder of an output file does not exist or cannot be written to: known before the work is done.
 void require_writable(const std::string& file, const std::string& flag);
-
-// The start-up table (rank 0).
-void print_startup(const Session& session, const LoadedFiles& files);
 
 }  // namespace ringfold

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,9 @@ LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, 
 
 // The whole step: plan, packs, one reduction over the lane, clip, update.
 StepReport train_step(Session& session, TrainState& state, const StepBatch& batch, int64_t step, double lr);
+
+// CP size -> share of the step's real tokens, for the sizes in use.
+std::map<int, double> token_share_by_size(const Plan& plan);
 
 // The step's record, without epoch, lr and evaluation, which the loop knows.
 StepMetrics step_metrics(const Session& session, const ModelConfig& config, const StepBatch& batch,

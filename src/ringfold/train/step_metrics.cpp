@@ -11,21 +11,27 @@ void add_plan_figures(const Plan& plan, StepMetrics& metrics) {
   double ranks = 0;
   for (const MicroStep& micro_step : plan.micro_steps) {
     for (const PlannedGroup& group : micro_step.groups) {
-      const int c = group.cp_size.value();
-      ++metrics.cp_histogram[c];
-      for (const int64_t tokens : group.real_tokens) {
-        metrics.cp_token_share[c] += static_cast<double>(tokens) / static_cast<double>(plan.summary.tokens);
-      }
+      ++metrics.cp_histogram[group.cp_size.value()];
       if (plan.budget > 0) use += static_cast<double>(group.padded_tokens.front()) / static_cast<double>(plan.budget);
       ranks += 1;
     }
   }
+  metrics.cp_token_share = token_share_by_size(plan);
   metrics.micro_steps = static_cast<int64_t>(plan.micro_steps.size());
   metrics.budget_use = ranks > 0 ? use / ranks : 0;
   metrics.padding_waste = plan.summary.padding_waste;
 }
 
 }  // namespace
+
+std::map<int, double> token_share_by_size(const Plan& plan) {
+  std::map<int, double> shares;
+  const std::vector<double>& by_level = plan.summary.cp_token_share;
+  for (size_t l = 0; l < by_level.size(); ++l) {
+    if (by_level[l] > 0) shares[1 << l] = by_level[l];
+  }
+  return shares;
+}
 
 StepMetrics step_metrics(const Session& session, const ModelConfig& config, const StepBatch& batch,
                          const StepReport& report) {

@@ -169,9 +169,7 @@ int TrainingRun::run() {
 }  // namespace
 
 int run_training(const RunSettings& settings) {
-  LoadedFiles files;
-  std::unique_ptr<DenseModel> model;
-  const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
+  StartedRun started = start_run(settings, [&](const Topology& topology) {
     if (settings.output_dir.empty()) throw UsageError("[settings] --output-dir is missing. Hint: --output-dir RUN");
     std::error_code error;
     std::filesystem::create_directories(settings.output_dir, error);
@@ -181,14 +179,11 @@ int run_training(const RunSettings& settings) {
     }
     refuse_second_run(settings);
     if (!settings.dump_gradients.empty()) require_writable(settings.dump_gradients, "--dump-gradients");
-    files = load_files(settings, topology);
-    model = make_model(settings, files.config);
+    return load_files(settings, topology);
   });
-  require_same_run(*started, run_facts(*started, files, *model));
-  print_startup(*started, files);
   std::signal(SIGTERM, remember_signal);
   std::signal(SIGINT, remember_signal);
-  return TrainingRun(*started, files, *model).run();
+  return TrainingRun(*started.session, started.files, *started.model).run();
 }
 
 }  // namespace ringfold
