@@ -14,16 +14,6 @@ struct Gap {
   int cases = 0, optimal = 0;
 };
 
-PackInput pack_input(const PlanRequest& request) {
-  PackInput input;
-  for (const SampleLength& sample : request.samples) input.lengths.push_back(sample.tokens);
-  input.dp = request.topology.dp;
-  input.max_cp = request.topology.max_cp;
-  input.budget = request.budget;
-  input.cost = &request.cost;
-  return input;
-}
-
 Gap gap_of(int lane, Execution execution, int samples, int seeds) {
   const CostModel cost = CostModel::qwen3_4b_h200();
   Gap gap;

@@ -15,12 +15,7 @@ struct Ratios {
 };
 
 double over_bound(const PlanRequest& request, double makespan_us) {
-  PackInput input;
-  for (const SampleLength& sample : request.samples) input.lengths.push_back(sample.tokens);
-  input.dp = request.topology.dp;
-  input.max_cp = request.topology.max_cp;
-  input.budget = request.budget;
-  input.cost = &request.cost;
+  const PackInput input = pack_input(request);
   const CostTable table(input);
   const bool free = request.topology.execution == Execution::kFree;
   return makespan_us * 1e3 / static_cast<double>(free ? table.free_bound_ns() : table.lockstep_bound_ns());

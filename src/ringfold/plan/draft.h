@@ -22,6 +22,10 @@ struct PackInput {
   const CostModel* cost = nullptr;
 };
 
+// What the policies need of a request, which must outlive it. DataError names an empty sample.
+struct PlanRequest;
+PackInput pack_input(const PlanRequest& request);
+
 struct DraftGroup {
   int first_rank = 0;
   int cp_size = 1;

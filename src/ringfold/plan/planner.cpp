@@ -32,24 +32,6 @@ std::string misfit(const PlanRequest& request) {
   return "";
 }
 
-PackInput pack_input(const PlanRequest& request) {
-  PackInput input;
-  input.lengths.reserve(request.samples.size());
-  for (const SampleLength& sample : request.samples) {
-    if (sample.tokens < 1) {
-      throw DataError(
-          fmt::format("[plan] sample {} is empty: got {} tokens, expected at least 1. Hint: drop the sample.",
-                      sample.id.value(), sample.tokens));
-    }
-    input.lengths.push_back(sample.tokens);
-  }
-  input.dp = request.topology.dp;
-  input.max_cp = request.topology.max_cp;
-  input.budget = request.budget;
-  input.cost = &request.cost;
-  return input;
-}
-
 PlannedGroup write_group(const PlanRequest& request, const DraftGroup& draft) {
   PlannedGroup group;
   group.cp_size = CpSize{draft.cp_size};
@@ -169,6 +151,24 @@ Draft choose(const PackInput& input, const Topology& t, const PassControl& passe
 }
 
 }  // namespace
+
+PackInput pack_input(const PlanRequest& request) {
+  PackInput input;
+  input.lengths.reserve(request.samples.size());
+  for (const SampleLength& sample : request.samples) {
+    if (sample.tokens < 1) {
+      throw DataError(
+          fmt::format("[plan] sample {} is empty: got {} tokens, expected at least 1. Hint: drop the sample.",
+                      sample.id.value(), sample.tokens));
+    }
+    input.lengths.push_back(sample.tokens);
+  }
+  input.dp = request.topology.dp;
+  input.max_cp = request.topology.max_cp;
+  input.budget = request.budget;
+  input.cost = &request.cost;
+  return input;
+}
 
 Result<Plan> make_plan(const PlanRequest& request) {
   const PackInput input = pack_input(request);
