@@ -6,8 +6,6 @@ becomes a sample: group is the question's "idx", reward 1 or 0.
 
 Example: .venv/bin/python scripts/data/math_cot.py math_cot_100x8.jsonl grpo.jsonl --tokenizer Qwen3-4B
 """
-import argparse
-
 import qwen_tokens
 
 
@@ -21,22 +19,5 @@ def samples_of(record, tokenizer):
         yield {**qwen_tokens.chat_sample(tokenizer, prompt, answer), "reward": float(right), "group": str(record["idx"])}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    qwen_tokens.add_common_arguments(parser)
-    args = parser.parse_args()
-    tokenizer = qwen_tokens.QwenTokenizer(args.tokenizer)
-    writer = qwen_tokens.Writer(args.output, args.max_tokens)
-    for count, (number, record) in enumerate(qwen_tokens.read_jsonl(args.input)):
-        if args.limit and count == args.limit:
-            break
-        try:
-            for sample in samples_of(record, tokenizer):
-                writer.write(sample)
-        except (KeyError, ValueError) as error:
-            qwen_tokens.fail(f"{args.input}:{number}: {error}")
-    writer.close()
-
-
 if __name__ == "__main__":
-    main()
+    qwen_tokens.convert(__doc__, samples_of)

@@ -2,6 +2,7 @@
 
 Needs the package `tokenizers` (in .venv). Shared by the scripts beside it.
 """
+import argparse
 import gzip
 import json
 import pathlib
@@ -158,3 +159,21 @@ def add_common_arguments(parser):
                         help="folder with tokenizer.json, or vocab.json, merges.txt and tokenizer_config.json")
     parser.add_argument("--max-tokens", type=int, default=0, metavar="N", help="leave longer samples out, and count them")
     parser.add_argument("--limit", type=int, default=0, metavar="N", help="stop after N records of the input")
+
+
+def convert(description, samples_of):
+    """Whole adapter: every record of the input -> samples. samples_of(record, tokenizer) yields them."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_common_arguments(parser)
+    args = parser.parse_args()
+    tokenizer = QwenTokenizer(args.tokenizer)
+    writer = Writer(args.output, args.max_tokens)
+    for count, (number, record) in enumerate(read_jsonl(args.input)):
+        if args.limit and count == args.limit:
+            break
+        try:
+            for sample in samples_of(record, tokenizer):
+                writer.write(sample)
+        except (KeyError, ValueError) as error:
+            fail(f"{args.input}:{number}: {error}")
+    writer.close()
