@@ -219,6 +219,13 @@ TEST_F(Train, settings_that_differ_between_ranks_are_named) {
   const std::string data = run_two("--data " + at("data.jsonl"), "--data " + at("other.jsonl"));
   EXPECT_THAT(data, HasSubstr("data digest"));
   EXPECT_EQ(read_file(at("c0")) + read_file(at("c1")), "2\n2\n") << data;
+  // Only rank 1 has a broken file: it is named, once, and both end.
+  write("torn.jsonl", "{\"tokens\":[1,2");
+  const std::string torn = run_two("--data " + at("data.jsonl"), "--data " + at("torn.jsonl"));
+  EXPECT_THAT(torn, HasSubstr("ringfold: error: (rank 1) [data] "));
+  EXPECT_THAT(torn, HasSubstr("torn.jsonl:1"));
+  EXPECT_EQ(torn.find("ringfold: error:"), torn.rfind("ringfold: error:")) << torn;
+  EXPECT_EQ(read_file(at("c0")) + read_file(at("c1")), "2\n2\n") << torn;
   const std::string beta = run_two("--data " + at("data.jsonl"), "--adam-beta1 0.5 --data " + at("data.jsonl"));
   EXPECT_THAT(beta, HasSubstr("--adam-beta1"));
   const std::string weights = run_two("--data " + at("data.jsonl"), "--init-seed 9 --data " + at("data.jsonl"));

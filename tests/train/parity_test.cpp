@@ -75,8 +75,9 @@ TEST_P(Parity, every_policy_and_scheme_equals_one_rank) {
 INSTANTIATE_TEST_SUITE_P(layouts, Parity,
                          ::testing::Values(Layout{1, 1}, Layout{2, 1}, Layout{2, 2}, Layout{4, 2}, Layout{4, 4},
                                            Layout{8, 4}, Layout{8, 8}),
-                         [](const auto& info) {
-                           return "world" + std::to_string(info.param.world) + "_S" + std::to_string(info.param.max_cp);
+                         [](const auto& layout) {
+                           return "world" + std::to_string(layout.param.world) + "_S" +
+                                  std::to_string(layout.param.max_cp);
                          });
 
 TEST(Parity, static_by_work_and_plain_static_cp_equal_one_rank) {
