@@ -5,6 +5,7 @@ function(ringfold_library name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/ringfold/${name}/*.cpp)
   add_library(ringfold_${name} STATIC ${sources})
   add_library(ringfold::${name} ALIAS ringfold_${name})
+  set_target_properties(ringfold_${name} PROPERTIES EXPORT_NAME ${name})
   target_include_directories(ringfold_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(ringfold_${name} PUBLIC ${ARG_DEPENDS} PRIVATE ${ARG_PRIVATE} ringfold_warnings
     PUBLIC ringfold_sanitize)
@@ -17,9 +18,7 @@ endfunction()
 # Links torch and reuses the precompiled header. GCC wants the same flags on every user, hence no per-target options.
 function(ringfold_use_torch target)
   target_link_libraries(${target} PUBLIC TorchWheel::torch_cpu)
-  # Programs too get -fPIC: CMake's -fPIE for them would not match the precompiled header.
-  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${target} PRIVATE -fPIC -fpch-preprocess -Winvalid-pch)
+  target_compile_options(${target} PRIVATE -fpch-preprocess -Winvalid-pch)
   if(NOT TARGET ringfold_torch_pch)
     file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// Owner of the precompiled torch header.\n")
     add_library(ringfold_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)
@@ -53,4 +52,13 @@ function(ringfold_test name)
   add_dependencies(test_${name} ringfold)
   gtest_discover_tests(test_${name} TEST_PREFIX "${name}/" DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS ${name} TIMEOUT 300)
+endfunction()
+
+# Lets other projects use the planner from this build tree: find_package(ringfold) with ringfold_DIR, ringfold::plan.
+function(ringfold_export_planner)
+  export(TARGETS ringfold_plan ringfold_base ringfold_warnings ringfold_sanitize NAMESPACE ringfold::
+    FILE ${CMAKE_BINARY_DIR}/ringfold-targets.cmake)
+  file(WRITE ${CMAKE_BINARY_DIR}/ringfold-config.cmake "include(CMakeFindDependencyMacro)\n"
+    "foreach(package fmt spdlog nlohmann_json Threads)\n  find_dependency(\${package})\nendforeach()\n"
+    "include(\${CMAKE_CURRENT_LIST_DIR}/ringfold-targets.cmake)\n")
 endfunction()

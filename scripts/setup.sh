@@ -35,5 +35,11 @@ if [ ! -e "$env/.complete" ]; then
   "$env/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$requirements"
   touch "$env/.complete"
 fi
+test_mark="$env/.tests-$(sha256sum scripts/test_requirements.txt | cut -c1-12)"
+if [ ! -e "$test_mark" ]; then
+  say "adding what tests need to it (scripts/test_requirements.txt; 23 MB)"
+  "$env/bin/pip" install --quiet --disable-pip-version-check --no-deps -r scripts/test_requirements.txt
+  touch "$test_mark"
+fi
 if [ "$(readlink .venv 2>/dev/null || true)" != "$env" ]; then ln -sfn "$env" .venv; fi
 say "ready: $(g++ --version | head -n1), $(cmake --version | head -n1), torch 2.11.0 in $env"

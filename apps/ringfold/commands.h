@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,7 @@
 
 namespace ringfold {
 
-enum class Command : unsigned { kPlan, kTrain, kLogprob, kParity, kBench, kConvert, kLaunch };
+enum class Command : unsigned { kPlan, kSimulate, kTrain, kLogprob, kParity, kBench, kConvert, kLaunch };
 
 // What is no part of a run's settings.
 struct CommandOptions {
@@ -23,6 +24,18 @@ struct CommandOptions {
   int64_t step = 1;  // 1-based, as in metrics.jsonl
   bool step_given = false;
   bool timing = false;
+  std::string html_file;
+
+  // plan, simulate
+  std::string cost_model = "qwen3-4b";
+  std::vector<std::string> skip_passes;
+
+  // simulate
+  std::string law;  // or one of the sources of `plan`
+  int64_t law_samples = 512;
+  int64_t simulated_steps = 0;  // 0: the whole epoch
+  double noise = 0;
+  std::vector<std::string> compare = {"static", "static_work", "uniform", "mixed"};  // the first is the baseline
 
   BenchSettings bench;
   std::string llama2c_file, output_dir;  // convert
@@ -37,6 +50,7 @@ struct CommandOptions {
 
 // Each returns the exit code or throws Error.
 int run_plan(const RunSettings& settings, const CommandOptions& options);
+int run_simulate(const RunSettings& settings, const CommandOptions& options);
 int run_train(const RunSettings& settings, const CommandOptions& options);
 int run_logprob(const RunSettings& settings, const CommandOptions& options);
 int run_parity(const RunSettings& settings, const CommandOptions& options);
@@ -46,5 +60,7 @@ int run_launch(const RunSettings& settings, const CommandOptions& options);
 
 // Ends a parallel command whose flags are refused: once for all ranks. Returns the exit code.
 int refuse_parallel_start(const Error& error);
+// Ends a parallel command that failed on the way: tells it, or leaves that to the rank with the cause.
+int report_parallel_failure(const std::exception& failure);
 
 }  // namespace ringfold

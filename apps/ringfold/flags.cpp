@@ -6,6 +6,9 @@
 #include <limits>
 
 #include "flag_values.h"
+#include "policies.h"
+#include "ringfold/plan/length_laws.h"
+#include "ringfold/plan/passes.h"
 
 namespace ringfold {
 namespace {
@@ -19,9 +22,10 @@ template <typename... Commands>
 constexpr unsigned bits(Commands... commands) {
   return ((1u << static_cast<unsigned>(commands)) | ...);
 }
-constexpr unsigned kPlan = bits(Command::kPlan), kTrain = bits(Command::kTrain), kLogprob = bits(Command::kLogprob),
-                   kParity = bits(Command::kParity), kBench = bits(Command::kBench), kConvert = bits(Command::kConvert),
-                   kLaunch = bits(Command::kLaunch);
+constexpr unsigned kPlan = bits(Command::kPlan), kSimulate = bits(Command::kSimulate), kTrain = bits(Command::kTrain),
+                   kLogprob = bits(Command::kLogprob), kParity = bits(Command::kParity), kBench = bits(Command::kBench),
+                   kConvert = bits(Command::kConvert), kLaunch = bits(Command::kLaunch);
+constexpr unsigned kDryRuns = kPlan | kSimulate;                  // commands that only plan
 constexpr unsigned kRuns = kTrain | kLogprob | kParity | kBench;  // commands that run a model
 constexpr unsigned kSteps = kTrain | kParity | kBench;            // ... forward and backward
 
@@ -107,6 +111,19 @@ class Table {
   unsigned commands_ = 0;
 };
 
+// Takes a comma-separated list of names.
+std::function<void(const std::string&, const std::string&)> list_of(const std::vector<std::string>& names,
+                                                                    std::vector<std::string>& target) {
+  return [known = Choices{names, {}}, &target](const std::string& text, const std::string& where) {
+    target.clear();
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      target.push_back(known.names[parse_choice(text.substr(begin, end - begin), where, known)]);
+      begin = end + 1;
+    }
+  };
+}
+
 void add_parallel(Table& table, ParallelSettings& s, CommandOptions& options) {
   table.in("Parallelism", kPlan | kRuns)
       .toggle("dynamic-context-parallel", "choose the CP size of every micro-batch", s.dynamic_context_parallel)
@@ -114,24 +131,32 @@ void add_parallel(Table& table, ParallelSettings& s, CommandOptions& options) {
               s.use_dynamic_batch_size)
       .toggle("calculate-per-token-loss", "losses add up as token sums (always so; required by dynamic CP)",
               s.calculate_per_token_loss)
+      .by(kDryRuns | kRuns)
       .integer("rollout-max-context-len", "longest sample accepted, prompt and response, in tokens",
                s.rollout_max_context_len, 1, kMaxTokens)
       .integer("max-tokens-per-gpu", "token budget of one GPU in a micro-step, after the CP split",
                s.max_tokens_per_gpu, 1, kMaxTokens)
+      .by(kPlan | kRuns)
       .integer("log-probs-max-tokens-per-gpu", "the same for forward-only passes [--max-tokens-per-gpu]",
                s.log_probs_max_tokens_per_gpu, 1, kMaxTokens)
-      .integer("tensor-model-parallel-size", "tensor parallel size; above 1: plan only [1]",
+      .by(kDryRuns | kRuns)
+      .integer("tensor-model-parallel-size", "tensor parallel size; above 1: only plan and simulate [1]",
                s.tensor_model_parallel_size, 1, kMaxRanks)
-      .integer("pipeline-model-parallel-size", "pipeline parallel size; above 1: plan only [1]",
+      .integer("pipeline-model-parallel-size", "pipeline parallel size; above 1: only plan and simulate [1]",
                s.pipeline_model_parallel_size, 1, kMaxRanks)
+      .by(kPlan | kRuns)
       .integer("context-parallel-size", "CP size when it is not dynamic [1]", s.context_parallel_size, 1, kMaxRanks,
                &s.context_parallel_size_given)
-      .choice("execution", "lockstep: as many micro-steps on every rank; free: each rank runs its queue [lockstep]",
+      .by(kDryRuns | kRuns)
+      .choice("execution",
+              "lockstep: as many micro-steps on every rank; free: each rank runs its queue [free with mixed, else "
+              "lockstep; simulate: both]",
               {{"lockstep", "free"}, {}},
               [&s](size_t index) {
                 s.execution = index == 0 ? Execution::kLockstep : Execution::kFree;
                 s.execution_given = true;
               })
+      .by(kPlan | kRuns)
       .choice("cp-comm-type", "attention under CP: ring, gathered keys and values, or all-to-all [p2p]",
               {{"p2p", "all_gather", "a2a"}, {}},
               [&s](size_t index) { s.cp_comm_type = static_cast<CpCommType>(index); })
@@ -145,29 +170,30 @@ void add_parallel(Table& table, ParallelSettings& s, CommandOptions& options) {
                 s.cp_policy = static_cast<CpPolicy>(index);
                 s.cp_policy_given = true;
               })
-      .choice("static-balance", "what --cp-policy static balances [tokens]", {{"tokens", "work"}, {}},
+      .choice("static-balance", "what --cp-policy static balances; arrival: nothing [tokens]",
+              {{"tokens", "work", "arrival"}, {}},
               [&s](size_t index) { s.static_balance = static_cast<PackBalance>(index); });
-  table.by(kPlan).integer("world-size", "number of ranks to plan for (other commands take it from their launcher)",
-                          s.world_size, 1, kMaxRanks, &options.world_size_given);
+  table.by(kDryRuns).integer("world-size", "number of ranks to plan for (other commands take it from their launcher)",
+                             s.world_size, 1, kMaxRanks, &options.world_size_given);
 }
 
 void add_data(Table& table, RunSettings& s, CommandOptions& options) {
-  table.in("Data", kPlan | kRuns)
+  table.in("Data", kDryRuns | kRuns)
       .text("data", "FILE", "samples, token ids or text: .jsonl or .jsonl.gz (docs/reference/data.md)", s.data_file)
       .text("tokenizer", "DIR", "Hugging Face folder whose tokenizer reads samples that are text", s.tokenizer_dir)
       .toggle("skip-bad-samples", "leave bad samples out and count them, instead of ending", s.skip_bad_samples)
       .integer("global-batch-size", "samples of one optimizer step [all]", s.global_batch_size, 1);
-  table.by(kPlan).text("lengths", "L,L,...", "sample lengths in tokens, instead of a file", options.lengths,
-                       FlagKind::kList);
-  table.by(kPlan | kBench)
+  table.by(kDryRuns).text("lengths", "L,L,...", "sample lengths in tokens, instead of a file", options.lengths,
+                          FlagKind::kList);
+  table.by(kDryRuns | kBench)
       .list("lengths-file", "FILE", "sample lengths: one a line, or separated by commas",
             [&options](const std::string& text, const std::string& where) {
               options.lengths_file = options.bench.lengths_file = parse_text(text, where);
             });
-  table.by(kPlan | kSteps)
-      .toggle("shuffle", "shuffle the samples each epoch [plan: no, else yes]", s.shuffle)
+  table.by(kDryRuns | kSteps)
+      .toggle("shuffle", "shuffle the samples each epoch [plan, simulate: no, else yes]", s.shuffle)
       .toggle("no-shuffle", "take the samples in file order", s.shuffle, false)
-      .seed("seed", "seed of the shuffle and of random samples [0]", s.seed);
+      .seed("seed", "seed of the shuffle, of laws and of random samples [0]", s.seed);
   table.by(kTrain)
       .text("eval-data", "FILE", "held-out samples, scored every --eval-interval steps and at the end",
             s.eval_data_file)
@@ -235,10 +261,10 @@ void add_output(Table& table, RunSettings& s, CommandOptions& options) {
       .toggle("no-progress", "do not show steps", s.progress, false);
   table.by(kLogprob).text("output", "FILE", "log-probs, one record a sample (.jsonl)", s.output_file);
   table.by(kConvert).text("output", "DIR", "Hugging Face folder to write", options.output_dir);
-  table.by(kPlan | kParity | kBench).toggle("json", "print the result as JSON", options.json);
+  table.by(kDryRuns | kParity | kBench).toggle("json", "print the result as JSON", options.json);
   table.by(kRuns).number("comm-timeout-seconds", "a silent rank ends the job after this", s.comm_timeout_seconds, 0.1,
                          1e6);
-  table.by(kPlan | kRuns | kConvert)
+  table.by(kDryRuns | kRuns | kConvert)
       .choice("log-level", "what is logged on stderr", {{"debug", "info", "warning", "error", "off"}, {}}, s.log_level);
 }
 
@@ -246,7 +272,28 @@ void add_single_commands(Table& table, CommandOptions& options) {
   table.in("Plan", kPlan)
       .integer("step", "the step to plan, 1-based; needs --global-batch-size [1]", options.step, 1, kNoLimit,
                &options.step_given)
-      .toggle("timing", "add plan_ms, the time that planning took", options.timing);
+      .text("html", "FILE", "write a page with the picture of the plan, beside static CP (opens offline)",
+            options.html_file)
+      .by(kDryRuns)
+      .toggle("timing", "add the time that planning took, and each pass of `mixed`", options.timing)
+      .choice("cost-model", "shape and machine that predicted times are for", {cost_model_choices(), {}},
+              options.cost_model)
+      .list("skip-passes", "P,P,...", fmt::format("passes of `mixed` to leave out: {}", fmt::join(pass_names(), ", ")),
+            list_of(pass_names(), options.skip_passes));
+  std::vector<std::string> laws;
+  for (const LengthLawInfo& law : length_laws()) laws.emplace_back(law.name);
+  table.in("Simulate", kSimulate)
+      .choice("law", "draw the lengths from a seeded law (docs/benchmarks/planner.md) [no]", {laws, {}},
+              [&options, laws](size_t index) { options.law = laws[index]; })
+      .integer("samples", fmt::format("samples drawn from --law [{}]", options.law_samples), options.law_samples, 1,
+               int64_t{1} << 24)
+      .integer("max-simulated-steps", "global batches to play through [the epoch]", options.simulated_steps, 1)
+      .number("noise", "spread of a pack's time around its prediction, as a standard deviation of the logarithm",
+              options.noise, 0, 1)
+      .list("compare", "P,P,...",
+            fmt::format("policies side by side, the first is the baseline: {} [{}]", fmt::join(policy_choices(), ", "),
+                        fmt::join(options.compare, ",")),
+            list_of(policy_choices(), options.compare));
   BenchSettings& bench = options.bench;
   table.in("Bench", kBench)
       .list("policies", "P,P,...",
@@ -284,8 +331,9 @@ std::vector<Flag> make_flags(RunSettings& settings, CommandOptions& options) {
 }
 
 const std::vector<Command>& all_commands() {
-  static const std::vector<Command> commands = {Command::kPlan,  Command::kTrain,   Command::kLogprob, Command::kParity,
-                                                Command::kBench, Command::kConvert, Command::kLaunch};
+  static const std::vector<Command> commands = {Command::kPlan,    Command::kSimulate, Command::kTrain,
+                                                Command::kLogprob, Command::kParity,   Command::kBench,
+                                                Command::kConvert, Command::kLaunch};
   return commands;
 }
 
@@ -293,6 +341,8 @@ std::string name_of(Command command) {
   switch (command) {
     case Command::kPlan:
       return "plan";
+    case Command::kSimulate:
+      return "simulate";
     case Command::kTrain:
       return "train";
     case Command::kLogprob:
@@ -313,6 +363,8 @@ std::string summary_of(Command command) {
   switch (command) {
     case Command::kPlan:
       return "dry run: plan steps for given lengths, and what static CP would cost (no model, no GPU)";
+    case Command::kSimulate:
+      return "play policies through side by side on any number of ranks (no model, no GPU)";
     case Command::kTrain:
       return "train a model (SFT or GRPO) with dynamic context parallelism";
     case Command::kLogprob:
@@ -336,6 +388,8 @@ std::string example_of(Command command) {
   switch (command) {
     case Command::kPlan:
       return "ringfold plan --lengths 900,800,4000,100,100 --world-size 4 " + layout;
+    case Command::kSimulate:
+      return "ringfold simulate --law mm --samples 512 --world-size 64";
     case Command::kTrain:
       return "ringfold launch -n 4 -- train --model DIR --data FILE.jsonl --output-dir RUN " + layout;
     case Command::kLogprob:

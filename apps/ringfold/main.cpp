@@ -30,6 +30,8 @@ int dispatch(Command command, const RunSettings& settings, const CommandOptions&
   switch (command) {
     case Command::kPlan:
       return run_plan(settings, options);
+    case Command::kSimulate:
+      return run_simulate(settings, options);
     case Command::kTrain:
       return run_train(settings, options);
     case Command::kLogprob:
@@ -89,7 +91,12 @@ int run(const std::vector<std::string>& arguments) {
     log::info(fmt::format("ringfold: keys of the recipe without a meaning for {}: {}", name_of(command),
                           fmt::join(parsed.options.unused_keys, ", ")));
   }
-  return dispatch(command, parsed.settings, parsed.options);
+  if (!needs_all_ranks(command)) return dispatch(command, parsed.settings, parsed.options);
+  try {
+    return dispatch(command, parsed.settings, parsed.options);
+  } catch (const std::exception& failure) {
+    return report_parallel_failure(failure);
+  }
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ CommandLine read_command_line(Command command, const std::vector<std::string>& a
         ->type_name("FILE.toml")
         ->take_last();
   }
-  if (command == Command::kPlan) {
+  if (command == Command::kPlan || command == Command::kSimulate) {
     app.add_option("FILE", line.file, "samples (.jsonl, .jsonl.gz) or a lengths file")->type_name("");
   }
   try {
@@ -203,7 +203,7 @@ Command find_command(const std::string& name) {
     if (name_of(command) == name) return command;
     names.push_back(name_of(command));
   }
-  for (const std::string later : {"report", "doctor", "rl", "simulate"}) {
+  for (const std::string later : {"report", "doctor", "rl"}) {
     if (name == later) {
       throw UsageError(
           fmt::format("[flags] `ringfold {}` is not built yet. Hint: built are {}", name, fmt::join(names, ", ")));
@@ -217,7 +217,7 @@ Command find_command(const std::string& name) {
 ParsedCommand parse_command(Command command, const std::vector<std::string>& arguments) {
   ParsedCommand parsed;
   // Bare lengths have an order that means something; training shuffles.
-  if (command == Command::kPlan) parsed.settings.shuffle = false;
+  if (command == Command::kPlan || command == Command::kSimulate) parsed.settings.shuffle = false;
   const std::vector<Flag> flags = make_flags(parsed.settings, parsed.options);
   std::vector<std::string> own = arguments;
   if (command == Command::kLaunch) {

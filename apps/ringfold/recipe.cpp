@@ -164,7 +164,11 @@ class Reader {
 }  // namespace
 
 std::vector<RecipeEntry> read_recipe(const std::string& file, const std::vector<Flag>& flags, Command command) {
-  const std::string text = slurp(file);
+  return parse_recipe(slurp(file), file, flags, command);
+}
+
+std::vector<RecipeEntry> parse_recipe(const std::string& text, const std::string& file, const std::vector<Flag>& flags,
+                                      Command command) {
   try {
     Reader reader(file, flags, command);
     reader.read(toml::parse(text));

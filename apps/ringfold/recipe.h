@@ -17,5 +17,8 @@ struct RecipeEntry {
 // Reads FILE. UsageError with file and line for: unreadable file, broken TOML, a key that no subcommand knows (with the
 // nearest that one does), a key given twice, a value of the wrong type. Values are not checked yet.
 std::vector<RecipeEntry> read_recipe(const std::string& file, const std::vector<Flag>& flags, Command command);
+// The same for a text; `file` stands in its errors only.
+std::vector<RecipeEntry> parse_recipe(const std::string& text, const std::string& file, const std::vector<Flag>& flags,
+                                      Command command);
 
 }  // namespace ringfold

@@ -21,13 +21,13 @@ $ringfold plan --config recipes/quickstart.toml --data "$run/task/train.jsonl" -
 step "3/4 Training from scratch on 4 CPU ranks (teacher-forced answers on 100 unseen problems before and after)"
 $ringfold launch -n 4 -- train --config recipes/quickstart.toml --model-config "$run/task/config.json" \
   --data "$run/task/train.jsonl" --eval-data "$run/task/eval.jsonl" --output-dir "$run/out" --log-level warning
-python3 examples/quickstart/summary.py "$run/out/metrics.jsonl"
+python3 examples/quickstart/summary.py "$run/out"
 
 step "4/4 Static against dynamic on the same samples, and the proof that the layout changes nothing"
 $ringfold launch -n 4 -- bench --config recipes/quickstart.toml --model "$run/out/hf" --data "$run/task/train.jsonl" \
   --policies static,uniform --steps 4 --log-level warning
 $ringfold launch -n 4 -- parity --config recipes/quickstart.toml --model "$run/out/hf" --data "$run/task/train.jsonl" \
-  --log-level warning
+  --dtype float64 --log-level warning
 
 step "Next"
 cat <<END

@@ -172,6 +172,24 @@ TEST(Exchange, a_silent_peer_is_named_with_operation_and_step) {
                                  "after 0.3 s, expected an answer within 0.3 s. Hint: that rank is stuck"));
 }
 
+TEST(Exchange, ranks_that_disagree_on_a_size_never_take_part_of_a_tensor) {
+  for (const int64_t received : {5, 20}) {
+    at::Tensor got = at::zeros({received});
+    std::string message;
+    run_ranks(
+        2,
+        [&](RankContext& at) {
+          const Transfer transfer = at.rank == Rank(0) ? Transfer{1, at::ones({10}), {}} : Transfer{0, {}, got};
+          const std::string failure =
+              failure_of([&] { at.exchange.start(at.group(2), std::span(&transfer, 1), {})->wait(); });
+          if (at.rank == Rank(1)) message = failure;
+        },
+        milliseconds(300));
+    EXPECT_THAT(message, HasSubstr("rank 1 (lane rank 1)"));
+    EXPECT_EQ(got.sum().item<float>(), 0);
+  }
+}
+
 TEST(Exchange, a_peer_that_has_ended_is_noticed_at_once) {
   std::string message;
   const auto begin = std::chrono::steady_clock::now();

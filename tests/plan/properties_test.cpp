@@ -15,13 +15,16 @@ namespace {
 
 using testing::request_of;
 
-enum class Kind { kStatic, kStaticByWork, kUniform };
-constexpr Kind kKinds[] = {Kind::kStatic, Kind::kStaticByWork, Kind::kUniform};
+enum class Kind { kStatic, kStaticByWork, kUniform, kMixedLockstep, kMixedFree };
+constexpr Kind kKinds[] = {Kind::kStatic, Kind::kStaticByWork, Kind::kUniform, Kind::kMixedLockstep, Kind::kMixedFree};
 
 Topology topology_of(Kind kind, int dp, int max_cp, int64_t budget) {
   auto settings = testing::dynamic_settings(dp * max_cp, budget * max_cp, budget);
   settings.cp_policy_given = true;
-  settings.cp_policy = kind == Kind::kUniform ? CpPolicy::kUniform : CpPolicy::kStatic;
+  const bool mixed = kind == Kind::kMixedLockstep || kind == Kind::kMixedFree;
+  settings.cp_policy = mixed ? CpPolicy::kMixed : kind == Kind::kUniform ? CpPolicy::kUniform : CpPolicy::kStatic;
+  settings.execution = kind == Kind::kMixedFree ? Execution::kFree : Execution::kLockstep;
+  settings.execution_given = true;
   settings.static_balance = kind == Kind::kStaticByWork ? PackBalance::kWork : PackBalance::kTokens;
   return derive_topology(settings);
 }

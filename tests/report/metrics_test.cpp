@@ -48,8 +48,6 @@ TEST(Metrics, record_carries_the_names_scripts_rely_on) {
   metrics.approx_kl = 0.125;
   metrics.reward_mean = 1;
   metrics.mfu = 0.4;
-  metrics.eval_loss = 3;
-  metrics.eval_accuracy = 0.75;
   const json record = json::parse(to_json_line(metrics));
   for (const char* key : {"step", "epoch", "loss", "loss_tokens", "grad_norm", "lr", "samples", "tokens",
                           "sum_squared_tokens", "cp_histogram", "ratio_max_dev", "clip_fraction", "approx_kl",
@@ -62,14 +60,12 @@ TEST(Metrics, record_carries_the_names_scripts_rely_on) {
   EXPECT_EQ(record["cp_token_share"]["4"], 0.75);
   EXPECT_EQ(record["peak_memory_bytes"], int64_t{1} << 40);
   EXPECT_EQ(record["mfu"], 0.4);
-  EXPECT_EQ(record["eval_accuracy"], 0.75);
   EXPECT_TRUE(record["step"].is_number_integer());
 }
 
 TEST(Metrics, every_member_is_documented_and_nothing_else) {
   StepMetrics metrics = example();
   metrics.ratio_max_dev = metrics.clip_fraction = metrics.approx_kl = metrics.reward_mean = metrics.mfu = 0;
-  metrics.eval_loss = metrics.eval_accuracy = 0;
   std::set<std::string> written, documented;
   const json record = json::parse(to_json_line(metrics));
   for (const auto& [key, value] : record.items()) written.insert(key);
@@ -95,7 +91,7 @@ TEST(Metrics, record_stays_json_when_a_number_is_not_finite) {
 
 TEST(Metrics, rl_fields_are_left_out_where_they_do_not_exist) {
   const json record = json::parse(to_json_line(example()));
-  for (const char* key : {"ratio_max_dev", "clip_fraction", "approx_kl", "reward_mean", "mfu", "eval_loss"}) {
+  for (const char* key : {"ratio_max_dev", "clip_fraction", "approx_kl", "reward_mean", "mfu"}) {
     EXPECT_FALSE(record.contains(key)) << key;
   }
 }
@@ -110,14 +106,14 @@ TEST(MetricsFile, appends_one_flushed_line_a_step) {
   const std::string path = ::testing::TempDir() + "ringfold_metrics_" + std::to_string(getpid());
   {
     MetricsFile file(path);
-    file.append(example());
+    file.append(to_json_line(example()));
     std::ifstream early(path);
     std::string line;
     EXPECT_TRUE(std::getline(early, line));
     EXPECT_EQ(json::parse(line)["step"], 3);
-    file.append(example());
+    file.append(to_json_line(example()));
   }
-  MetricsFile(path).append(example());
+  MetricsFile(path).append(to_json_line(example()));
   std::ifstream file(path);
   int lines = 0;
   for (std::string line; std::getline(file, line); ++lines) EXPECT_NO_THROW(json::parse(line));
@@ -129,8 +125,8 @@ TEST(MetricsFile, errors_name_the_file) {
   EXPECT_THAT([] { MetricsFile("/nowhere/metrics.jsonl"); },
               ::testing::ThrowsMessage<RunError>(HasSubstr("[report] /nowhere/metrics.jsonl: cannot open for writing: "
                                                            "No such file")));
-  EXPECT_THAT([] { MetricsFile("/dev/full").append(example()); },
-              ::testing::ThrowsMessage<RunError>(HasSubstr("/dev/full: cannot write the record of step 3: No space")));
+  EXPECT_THAT([] { MetricsFile("/dev/full").append(to_json_line(example())); },
+              ::testing::ThrowsMessage<RunError>(HasSubstr("/dev/full: cannot write a record: No space")));
 }
 
 TEST(Progress, writes_plain_lines_when_stderr_is_no_terminal) {

@@ -144,7 +144,8 @@ TEST(Case, u2_throughput_counts_real_tokens_and_squared_lengths) {
   EXPECT_EQ(got.metrics.tokens, 1000);
   EXPECT_EQ(got.metrics.sum_squared_tokens, 440018);
   const double flops = tiny_config().train_flops(1000, 440018);
-  EXPECT_NEAR(got.metrics.tflops_per_gpu, flops / (got.metrics.step_ms / 1e3) / 2 / 1e12, 1e-9 * got.metrics.tflops_per_gpu);
+  EXPECT_NEAR(got.metrics.tflops_per_gpu, flops / (got.metrics.step_ms / 1e3) / 2 / 1e12,
+              1e-9 * got.metrics.tflops_per_gpu);
   EXPECT_NEAR(got.metrics.tokens_per_s, 1000 / (got.metrics.step_ms / 1e3), 1e-6 * got.metrics.tokens_per_s);
 }
 

@@ -89,7 +89,7 @@ struct RunPlan {
   Dataset data;
   ModelConfig config = tiny_config();
   const RlFields* rl = nullptr;
-  int steps = 1;        // optimizer steps on the same batch
+  int steps = 1;  // optimizer steps on the same batch
   bool log_probs = true;
   bool update = false;
 };
@@ -102,8 +102,8 @@ inline at::ScalarType dtype_of(const RunSettings& settings) {
 inline RunOutcome run_on_rank(const RunPlan& run, Session& session) {
   DenseModel model(run.config, dtype_of(run.settings), uint64_t{5});
   FlatParameters flat(model.parameters());
-  AdamW optimizer(flat, {run.settings.adam_beta1, run.settings.adam_beta2, run.settings.adam_eps,
-                         run.settings.weight_decay});
+  AdamW optimizer(flat,
+                  {run.settings.adam_beta1, run.settings.adam_beta2, run.settings.adam_eps, run.settings.weight_decay});
   TrainState state{model, flat, run.update ? &optimizer : nullptr};
   std::vector<int64_t> indices;
   for (size_t i = 0; i < run.data.samples.size(); ++i) indices.push_back(static_cast<int64_t>(i));
@@ -166,7 +166,9 @@ inline std::vector<RunOutcome> run_layouts(const std::vector<RunPlan>& runs) {
   return outcomes[0];
 }
 
-inline RunOutcome run_layout(const RunPlan& run) { return run_layouts({run}).front(); }
+inline RunOutcome run_layout(const RunPlan& run) {
+  return run_layouts({run}).front();
+}
 
 // REF of the cases: the same samples in one process, one sample at a time, no packing, no CP, plain attention.
 inline RunOutcome run_reference(RunPlan run) {
@@ -198,8 +200,8 @@ inline void expect_equal_outcomes(const RunOutcome& got, const RunOutcome& refer
     const int64_t size = parameter.value.numel();
     const at::Tensor a = reference.gradients.narrow(0, begin, size).to(at::kDouble);
     const at::Tensor b = got.gradients.narrow(0, begin, size).to(at::kDouble);
-    const double allowed = float64 ? 1e-10 * a.norm().item<double>() + 1e-13 * global
-                                   : 1e-5 * a.norm().item<double>() + 1e-7 * global;
+    const double allowed =
+        float64 ? 1e-10 * a.norm().item<double>() + 1e-13 * global : 1e-5 * a.norm().item<double>() + 1e-7 * global;
     EXPECT_LE((a - b).norm().item<double>(), allowed + 1e-300) << what << " gradient of " << parameter.name;
     begin += size;
   }

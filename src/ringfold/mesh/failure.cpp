@@ -1,10 +1,10 @@
 #include "ringfold/mesh/failure.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -16,6 +16,7 @@ namespace ringfold {
 namespace {
 
 constexpr std::chrono::seconds kEchoWait{3};
+constexpr std::chrono::milliseconds kSilentWait{500};
 
 // True when no other rank has spoken. Without a launcher every rank speaks for itself.
 bool take_voice(const LaunchEnv& env) {
@@ -40,11 +41,16 @@ int report_failure(const std::exception& failure, const LaunchEnv& env, bool sha
     std::this_thread::sleep_for(kEchoWait);
   }
   // A cause is always told, and takes the voice from the echoes.
-  if (!take_voice(env) && may_be_echo) return code;
+  if (!take_voice(env) && may_be_echo) {
+    // The speaker shall be seen to end first.
+    std::this_thread::sleep_for(kSilentWait);
+    return code;
+  }
   // Foreign exceptions may carry a stack trace; the first line says what happened.
-  const std::string message = known != nullptr
-                                  ? failure.what()
-                                  : fmt::format("[internal] rank {}: {}", env.rank.value(), first_line(failure.what()));
+  std::string message = known != nullptr
+                            ? failure.what()
+                            : fmt::format("[main] rank {}: {}", env.rank.value(), first_line(failure.what()));
+  std::replace(message.begin(), message.end(), '\n', ' ');
   const std::string line = fmt::format("ringfold: error: {}\n", message);
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);

@@ -236,7 +236,7 @@ class Job {
   }
 
   void pass_on(const siginfo_t& signal) {
-    user_stops_ = true;
+    stopping_ = true;
     // Ctrl-C in a terminal reaches the whole process group by itself; a second copy would mean "at once" to the ranks.
     if (signal.si_code != SI_KERNEL) signal_all(signal.si_signo);
   }
@@ -249,32 +249,35 @@ class Job {
       const Failure failure{child.rank, child.pid, status};
       // After our own SIGTERM the end of a rank tells nothing new.
       if (failure.code() == 0 || term_sent_) continue;
-      if (!failure_ || (failure.by_signal() && !failure_->by_signal() && !user_stops_)) failure_ = failure;
+      // The ranks have agreed to stop after a signal to one of them; the others are still saving.
+      if (!failure.by_signal() && failure.code() > 128) stopping_ = true;
+      if (!failure_ || (failure.by_signal() && !failure_->by_signal() && !stopping_)) failure_ = failure;
       if (!failed_at_) failed_at_ = Clock::now();
     }
   }
 
   void stop_the_others() {
     // A stop that the user asked for takes its time: the ranks write a checkpoint.
-    if (!failure_ || user_stops_ || running() == 0) return;
+    if (!failure_ || stopping_ || running() == 0) return;
     const auto now = Clock::now();
     if (!term_sent_ && (failure_->by_signal() || now >= *failed_at_ + kCauseWindow)) {
       voice_.take();
-      signal_all(SIGTERM);
-      // A stopped rank acts on SIGTERM only when it goes on.
-      signal_all(SIGCONT);
       term_sent_ = now;
     }
-    if (term_sent_ && now >= *term_sent_ + kKillDelay) signal_all(SIGKILL);
+    if (!term_sent_) return;
+    // Again and again: a rank that has only noted the first SIGTERM may meet its lost peer later, and then obeys. A
+    // stopped rank acts when it goes on.
+    signal_all(now >= *term_sent_ + kKillDelay ? SIGKILL : SIGTERM);
+    signal_all(SIGCONT);
   }
 
   std::chrono::milliseconds next_wake() const {
-    if (!failure_ || user_stops_) return std::chrono::seconds(1);
+    if (!failure_ || stopping_) return std::chrono::seconds(1);
     return std::chrono::milliseconds(50);
   }
 
   void report() const {
-    if (!failure_ || user_stops_) return;
+    if (!failure_ || stopping_) return;
     std::string line;
     const char* others = request_.ranks > 1 ? "; the other ranks were stopped" : "";
     if (failure_->by_signal()) {
@@ -287,7 +290,7 @@ class Job {
       line = fmt::format("ringfold: error: [launch] rank {} (pid {}) was killed by signal {} ({}){}. Hint: {}.\n",
                          failure_->rank, failure_->pid, signal, name ? fmt::format("SIG{}", name) : "real-time", others,
                          hint);
-    } else if (failure_->code() == static_cast<int>(ExitCode::kFailure) || failure_->code() > kCannotRun) {
+    } else if (failure_->code() == static_cast<int>(ExitCode::kFailure)) {
       // The rank has told its error; this only says where. Refusals (1 to 3) say all themselves.
       line = fmt::format("ringfold: [launch] rank {} (pid {}) ended first, with exit code {}{}.\n", failure_->rank,
                          failure_->pid, failure_->code(), others);
@@ -304,7 +307,7 @@ class Job {
   std::optional<Failure> failure_;  // the one to report and to return
   std::optional<Clock::time_point> failed_at_;
   std::optional<Clock::time_point> term_sent_;
-  bool user_stops_ = false;
+  bool stopping_ = false;
 };
 
 }  // namespace

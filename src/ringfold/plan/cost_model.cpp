@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ringfold/base/pow2.h"
 #include "ringfold/plan/plan.h"
 
 namespace ringfold {
@@ -13,6 +14,31 @@ constexpr double kForwardShare = 2.0 / 7.0;
 constexpr double kBackwardShare = 5.0 / 7.0;
 // Backward moves K and V in bf16 and their gradients in fp32: three times the forward bytes.
 constexpr double kBackwardTraffic = 3.0;
+
+struct Shape {
+  double active_parameters = 0;
+  int layers = 0;
+  double query_width = 0;  // heads x head size
+  double kv_width = 0;     // KV heads x head size
+};
+
+CostModel on_h200(const Shape& shape) {
+  constexpr double kFixedUsPerLayer = 90;      // launches of a layer, forward and backward
+  constexpr double kLinearFlopsPerUs = 650e6;  // large matrix products in bf16
+  constexpr double kBf16Bytes = 2;
+  CostModel model;
+  model.fixed_us = kFixedUsPerLayer * shape.layers;
+  model.us_per_token = 6 * shape.active_parameters / kLinearFlopsPerUs;
+  model.attention_flops_per_token2 = 7 * shape.layers * shape.query_width;
+  model.rate_length_tokens = {512, 2048, 4096, 8192, 16384};
+  model.rate_flops_per_us = {210e6, 430e6, 510e6, 530e6, 550e6};
+  model.layers = shape.layers;
+  model.kv_bytes_per_token_layer = 2 * shape.kv_width * kBf16Bytes;
+  model.hop_latency_us = 25;
+  model.node_bytes_per_us = 250e3;
+  model.cross_node_bytes_per_us = 45e3;
+  return model;
+}
 
 }  // namespace
 
@@ -54,19 +80,15 @@ double CostModel::pack_us(std::span<const int64_t> lengths, CpSize c) const {
 }
 
 CostModel CostModel::qwen3_4b_h200() {
-  constexpr double kLayers = 36, kQueryWidth = 4096, kKvHeads = 8, kHeadSize = 128;
-  CostModel model;
-  model.fixed_us = 3240;
-  model.us_per_token = 24e9 / 650e6;  // 6 FLOPs a parameter of 4e9, at 650 TFLOP/s
-  model.attention_flops_per_token2 = 7 * kLayers * kQueryWidth;
-  model.rate_length_tokens = {512, 2048, 4096, 8192, 16384};
-  model.rate_flops_per_us = {210e6, 430e6, 510e6, 530e6, 550e6};
-  model.layers = static_cast<int>(kLayers);
-  model.kv_bytes_per_token_layer = 2 * kKvHeads * kHeadSize * 2;  // K and V, bf16
-  model.hop_latency_us = 25;
-  model.node_bytes_per_us = 250e3;
-  model.cross_node_bytes_per_us = 45e3;
-  return model;
+  return on_h200({.active_parameters = 4e9, .layers = 36, .query_width = 4096, .kv_width = 8 * 128});
+}
+
+CostModel CostModel::qwen3_30b_a3b_h200() {
+  return on_h200({.active_parameters = 3.3e9, .layers = 48, .query_width = 4096, .kv_width = 4 * 128});
+}
+
+CostModel CostModel::megatron_small_h200() {
+  return on_h200({.active_parameters = 0.87e9, .layers = 12, .query_width = 2048, .kv_width = 16 * 128});
 }
 
 double lower_bound_us(std::span<const int64_t> lengths, int lane_size, int64_t budget, const CostModel& cost) {
@@ -75,7 +97,9 @@ double lower_bound_us(std::span<const int64_t> lengths, int lane_size, int64_t b
   int64_t tokens = 0;
   for (const int64_t length : lengths) {
     tokens += length;
-    work_us += cost.us_per_token * static_cast<double>(length) + cost.attention_us(length, CpSize{1});
+    // The budget forces this CP size on it; attention over the shorter chunks of a wider group is no faster.
+    const CpSize need{budget > 0 ? static_cast<int>(next_power_of_2(ceil_div(length, budget))) : 1};
+    work_us += cost.us_per_token * static_cast<double>(length) + need.value() * cost.attention_us(length, need);
     double alone_us = cost.pack_us(std::span(&length, 1), CpSize{1});
     for (int c = 2; c <= lane_size; c *= 2)
       alone_us = std::min(alone_us, cost.pack_us(std::span(&length, 1), CpSize{c}));

@@ -33,8 +33,11 @@ struct CostModel {
   // FLOPs per us at a chunk length of L / c tokens.
   double attention_rate(double length_tokens) const;
 
-  // Qwen3-4B shape on H200s; the default of `ringfold plan`.
+  // Shapes on H200s: a dense model of 4e9 parameters (the default of `ringfold plan`), a mixture of experts with 3.3e9
+  // active ones, and the small model of Megatron's public dynamic-CP benchmark.
   static CostModel qwen3_4b_h200();
+  static CostModel qwen3_30b_a3b_h200();
+  static CostModel megatron_small_h200();
 };
 
 // T*: no plan of these samples on `lane_size` ranks is predicted faster. The largest of: all work spread evenly; the

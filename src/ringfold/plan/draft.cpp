@@ -37,17 +37,43 @@ bool load_holds(const PackInput& input, std::span<const int> items, int c) {
   return rank_load(input, items, c) <= input.budget;
 }
 
+double group_us(const PackInput& input, const DraftGroup& group) {
+  int64_t load = 0;
+  double attention_us = 0;
+  for (const int item : group.items) {
+    const int64_t length = input.lengths[static_cast<size_t>(item)];
+    load += padded_length(length, CpSize{group.cp_size}) / group.cp_size;
+    attention_us += input.cost->attention_us(length, CpSize{group.cp_size});
+  }
+  return input.cost->pack_us(load, attention_us, CpSize{group.cp_size});
+}
+
 double lockstep_us(const PackInput& input, const Draft& draft) {
   double total_us = 0;
   for (const DraftStep& step : draft) {
     double slowest_us = 0;
-    for (const DraftGroup& group : step) {
-      const auto lengths = gather(input.lengths, group.items);
-      slowest_us = std::max(slowest_us, input.cost->pack_us(lengths, CpSize{group.cp_size}));
-    }
+    for (const DraftGroup& group : step) slowest_us = std::max(slowest_us, group_us(input, group));
     total_us += slowest_us;
   }
   return total_us;
+}
+
+double free_us(const PackInput& input, const Draft& draft) {
+  std::vector<double> ready_us(static_cast<size_t>(input.dp * input.max_cp), 0.0);
+  double end_us = 0;
+  for (const DraftStep& step : draft) {
+    for (const DraftGroup& group : step) {
+      const auto first = ready_us.begin() + group.first_rank;
+      const double done_us = *std::max_element(first, first + group.cp_size) + group_us(input, group);
+      std::fill(first, first + group.cp_size, done_us);
+      end_us = std::max(end_us, done_us);
+    }
+  }
+  return end_us;
+}
+
+double execution_us(const PackInput& input, const Draft& draft, Execution execution) {
+  return execution == Execution::kFree ? free_us(input, draft) : lockstep_us(input, draft);
 }
 
 std::vector<std::vector<int>> deal_to_replicas(const PackInput& input) {

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "ringfold/plan/cost_model.h"
+#include "ringfold/plan/passes.h"
+#include "ringfold/plan/settings.h"
 
 namespace ringfold {
 
@@ -32,15 +36,25 @@ int64_t rank_load(const PackInput& input, std::span<const int> items, int c);
 bool load_holds(const PackInput& input, std::span<const int> items, int c);
 // Predicted time of lockstep execution: the slowest group of every micro-step, summed.
 double lockstep_us(const PackInput& input, const Draft& draft);
+// Predicted time when every rank runs its own queue: the groups meet in list order, the busiest rank ends last.
+double free_us(const PackInput& input, const Draft& draft);
+double execution_us(const PackInput& input, const Draft& draft, Execution execution);
 
 // Every pack at c = S. By tokens: replicas and micro-batches by Karmarkar-Karp, as Relax and Megatron users run it.
 Draft static_by_tokens(const PackInput& input);
 // The stronger baseline: longest work first into the least loaded bin; the best of several bin counts.
 Draft static_by_work(const PackInput& input);
+// The weakest baseline, as Megatron's dp_balanced packs: filled in arrival order, dealt to the replicas in turn.
+Draft static_by_arrival(const PackInput& input);
 // Without a budget: one sample a pack at c = S, similar lengths side by side.
 Draft one_sample_packs(const PackInput& input);
 // One CP size a micro-step, by its longest sample; sub-groups balanced by tokens.
 Draft uniform(const PackInput& input);
+
+// Groups of different sizes at the same time, sized by predicted time; never slower than the policies above in that
+// execution. `check` sees the best plan after every pass.
+using DraftCheck = std::function<void(std::string_view pass, const Draft& best)>;
+Draft mixed(const PackInput& input, Execution execution, const PassControl& control, const DraftCheck& check);
 
 // Packing of the two token-balanced policies: micro-batches of every replica, `[replica][micro-batch]`, K on each;
 // fillers are empty.

@@ -50,20 +50,6 @@ PackInput pack_input(const PlanRequest& request) {
   return input;
 }
 
-Draft choose(const PackInput& input, const Topology& t) {
-  if (input.budget == 0) return one_sample_packs(input);
-  switch (t.policy) {
-    case CpPolicy::kStatic:
-      return t.static_balance == PackBalance::kWork ? static_by_work(input) : static_by_tokens(input);
-    case CpPolicy::kUniform:
-      return uniform(input);
-    case CpPolicy::kMixed:
-      break;
-  }
-  RINGFOLD_ASSERT(false, "derive_topology refuses policies that are not built");
-  return {};
-}
-
 PlannedGroup write_group(const PlanRequest& request, const DraftGroup& draft) {
   PlannedGroup group;
   group.cp_size = CpSize{draft.cp_size};
@@ -102,20 +88,24 @@ MicroStep write_step(const PlanRequest& request, DraftStep& draft) {
   return step;
 }
 
-// Writes order and predicted times: in lockstep every micro-step waits for its slowest group. Returns the makespan.
-double schedule_lockstep(std::vector<MicroStep>& steps) {
-  double now_us = 0;
+// Writes order and predicted times. In lockstep every micro-step waits for its slowest group; free, a group waits only
+// for its own ranks. Returns the makespan.
+double schedule(std::vector<MicroStep>& steps, const Topology& topology) {
+  std::vector<double> ready_us(static_cast<size_t>(topology.lane_size()), 0.0);
+  double end_us = 0;
   int order = 0;
   for (MicroStep& step : steps) {
-    double slowest_us = 0;
+    const double step_start_us = end_us;
     for (PlannedGroup& group : step.groups) {
+      const auto first = ready_us.begin() + group.first_rank.value();
+      const auto last = first + group.cp_size.value();
       group.order = order++;
-      group.start_us = now_us;
-      slowest_us = std::max(slowest_us, group.cost_us);
+      group.start_us = topology.execution == Execution::kFree ? *std::max_element(first, last) : step_start_us;
+      std::fill(first, last, group.start_us + group.cost_us);
+      end_us = std::max(end_us, group.start_us + group.cost_us);
     }
-    now_us += slowest_us;
   }
-  return now_us;
+  return end_us;
 }
 
 PlanSummary summarise(const Plan& plan, const PackInput& input) {
@@ -141,33 +131,66 @@ PlanSummary summarise(const Plan& plan, const PackInput& input) {
   return summary;
 }
 
+// Writes a draft out as a plan.
+Plan write_plan(const PlanRequest& request, const PackInput& input, const PlanSummary& fixed_facts, Draft draft) {
+  Plan plan;
+  plan.topology = request.topology;
+  plan.budget = request.budget;
+  for (DraftStep& step : draft) plan.micro_steps.push_back(write_step(request, step));
+  const double makespan_us = schedule(plan.micro_steps, request.topology);
+  plan.summary = summarise(plan, input);
+  plan.summary.makespan_us = makespan_us;
+  plan.summary.static_makespan_us = fixed_facts.static_makespan_us;
+  plan.summary.lower_bound_us = fixed_facts.lower_bound_us;
+  return plan;
+}
+
+#ifdef RINGFOLD_VALIDATE_PLANS
+void check_plan(const PlanRequest& request, const Plan& plan, std::string_view made_by) {
+  const auto violations = plan_violations(request, plan);
+  RINGFOLD_ASSERT(violations.empty(), fmt::format("invalid plan after {}: {}", made_by, fmt::join(violations, "; ")));
+}
+#endif
+
+Draft choose(const PackInput& input, const Topology& t, const PassControl& passes, const DraftCheck& check) {
+  if (input.budget == 0) return one_sample_packs(input);
+  switch (t.policy) {
+    case CpPolicy::kStatic:
+      return t.static_balance == PackBalance::kWork      ? static_by_work(input)
+             : t.static_balance == PackBalance::kArrival ? static_by_arrival(input)
+                                                         : static_by_tokens(input);
+    case CpPolicy::kUniform:
+      return uniform(input);
+    case CpPolicy::kMixed:
+      return mixed(input, t.execution, passes, check);
+  }
+  RINGFOLD_ASSERT(false, "every policy is listed");
+  return {};
+}
+
 }  // namespace
 
 Result<Plan> make_plan(const PlanRequest& request) {
   const PackInput input = pack_input(request);
   if (std::string reason = misfit(request); !reason.empty()) return Result<Plan>::infeasible(std::move(reason));
 
-  Plan plan;
-  plan.topology = request.topology;
-  plan.budget = request.budget;
-  Draft draft;
-  if (!input.lengths.empty()) draft = choose(input, request.topology);
-  for (DraftStep& step : draft) plan.micro_steps.push_back(write_step(request, step));
-  const double makespan_us = schedule_lockstep(plan.micro_steps);
-
-  plan.summary = summarise(plan, input);
-  plan.summary.makespan_us = makespan_us;
+  PlanSummary facts;
   if (!input.lengths.empty()) {
     const Draft baseline = input.budget == 0 ? one_sample_packs(input) : static_by_tokens(input);
-    plan.summary.static_makespan_us = lockstep_us(input, baseline);
+    facts.static_makespan_us = execution_us(input, baseline, request.topology.execution);
   }
-  plan.summary.lower_bound_us = lower_bound_us(input.lengths, request.topology.lane_size(), input.budget, request.cost);
+  facts.lower_bound_us = lower_bound_us(input.lengths, request.topology.lane_size(), input.budget, request.cost);
 
+  DraftCheck check;
 #ifdef RINGFOLD_VALIDATE_PLANS
-  const auto violations = plan_violations(request, plan);
-  RINGFOLD_ASSERT(violations.empty(), fmt::format("invalid plan: {}", fmt::join(violations, "; ")));
+  check = [&](std::string_view pass, const Draft& draft) {
+    check_plan(request, write_plan(request, input, facts, draft), pass);
+  };
 #endif
-  return plan;
+  Draft draft;
+  if (!input.lengths.empty()) draft = choose(input, request.topology, request.passes, check);
+  if (check) check("the last pass", draft);
+  return write_plan(request, input, facts, std::move(draft));
 }
 
 }  // namespace ringfold

@@ -5,6 +5,7 @@
 
 #include "ringfold/base/error.h"
 #include "ringfold/plan/cost_model.h"
+#include "ringfold/plan/passes.h"
 #include "ringfold/plan/plan.h"
 
 namespace ringfold {
@@ -14,10 +15,11 @@ struct PlanRequest {
   Topology topology;
   int64_t budget = 0;  // topology.budget, or topology.log_probs_budget for a forward-only pass; 0: one sample a pack
   CostModel cost = CostModel::qwen3_4b_h200();
+  PassControl passes;  // of the `mixed` policy
 };
 
-// The plan of one step by the topology's policy; validated (validator.h) in debug and test builds. Infeasible, with
-// the reason, when a sample cannot fit b * S. An empty request gives a plan without micro-steps.
+// The plan of one step by the topology's policy; validated (validator.h) in debug and test builds, `mixed` after every
+// pass. Infeasible, with the reason, when a sample cannot fit b * S. An empty request gives a plan without micro-steps.
 Result<Plan> make_plan(const PlanRequest& request);
 
 }  // namespace ringfold

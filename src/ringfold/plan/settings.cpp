@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "ringfold/base/error.h"
 #include "ringfold/base/pow2.h"
@@ -74,25 +75,22 @@ void check_choices(const ParallelSettings& s, CpPolicy policy) {
         "--dynamic-context-parallel, or use --cp-policy static.",
         name, name));
   }
-  if (policy == CpPolicy::kMixed) {
+  if (s.execution_given && s.execution == Execution::kFree && s.pipeline_model_parallel_size > 1) {
     throw UsageError(
-        "--cp-policy mixed is not built yet: got mixed, expected static or uniform. Hint: use --cp-policy uniform.");
-  }
-  if (s.execution == Execution::kFree) {
-    throw UsageError(
-        "--execution free is not built yet: got free, expected lockstep. Hint: drop --execution or use --execution "
-        "lockstep.");
+        fmt::format("--execution free does not go with --pipeline-model-parallel-size: got free with pp={}, expected "
+                    "lockstep, because pipeline stages need the same micro-steps on every rank. Hint: use --execution "
+                    "lockstep, or --pipeline-model-parallel-size 1.",
+                    s.pipeline_model_parallel_size));
   }
   if (s.cp_comm_type == CpCommType::kA2a) {
     throw UsageError(
         "--cp-comm-type a2a is not built yet: got a2a, expected p2p or all_gather. Hint: use --cp-comm-type p2p.");
   }
-  if (s.static_balance == PackBalance::kWork && policy != CpPolicy::kStatic) {
-    throw UsageError(
-        fmt::format("balancing packs by work belongs to --cp-policy static: got --cp-policy {}, expected static. Hint: "
-                    "use --cp-policy "
-                    "static, or balance by tokens.",
-                    to_string(policy)));
+  if (s.static_balance != PackBalance::kTokens && policy != CpPolicy::kStatic) {
+    throw UsageError(fmt::format(
+        "--static-balance {} belongs to --cp-policy static: got --cp-policy {}, expected static. Hint: use --cp-policy "
+        "static, or leave --static-balance out.",
+        s.static_balance == PackBalance::kWork ? "work" : "arrival", to_string(policy)));
   }
   if (!is_power_of_2(s.context_parallel_size)) {
     throw UsageError(fmt::format(
@@ -171,6 +169,15 @@ void note_derived(const ParallelSettings& s, Topology& t) {
                                     s.context_parallel_size, t.max_cp));
     }
     if (!s.cp_policy_given) t.notes.push_back("--cp-policy uniform (default)");
+    if (t.policy == CpPolicy::kMixed) {
+      t.notes.push_back(
+          fmt::format("CP sizes up to {}: --cp-policy mixed may use the largest power of two in the lane of {} ranks",
+                      t.largest_cp(), t.lane_size()));
+      if (!s.execution_given) {
+        t.notes.push_back(t.execution == Execution::kFree ? "--execution free (default of --cp-policy mixed)"
+                                                          : "--execution lockstep (pipeline stages need it)");
+      }
+    }
     if (t.budget >= t.max_context) {
       t.warnings.push_back(fmt::format(
           "dynamic CP degenerates to c = 1: --max-tokens-per-gpu {} holds the longest sample "
@@ -188,6 +195,10 @@ void note_derived(const ParallelSettings& s, Topology& t) {
 }
 
 }  // namespace
+
+int Topology::largest_cp() const {
+  return policy == CpPolicy::kMixed ? static_cast<int>(std::bit_floor(static_cast<unsigned>(lane_size()))) : max_cp;
+}
 
 std::string_view to_string(CpPolicy policy) {
   switch (policy) {
@@ -250,7 +261,8 @@ Topology derive_topology(const ParallelSettings& settings) {
   t.max_context = s.rollout_max_context_len;
   t.dynamic = s.dynamic_context_parallel;
   t.policy = policy;
-  t.execution = Execution::kLockstep;
+  t.execution = policy == CpPolicy::kMixed && t.pp == 1 ? Execution::kFree : Execution::kLockstep;
+  if (s.execution_given) t.execution = s.execution;
   t.static_balance = s.static_balance;
   t.cp_comm_type = s.cp_comm_type;
   note_derived(s, t);

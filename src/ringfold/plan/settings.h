@@ -11,7 +11,8 @@ namespace ringfold {
 enum class CpPolicy { kStatic, kUniform, kMixed };
 enum class Execution { kLockstep, kFree };
 enum class CpCommType { kP2p, kAllGather, kA2a };
-enum class PackBalance { kTokens, kWork };  // what `static` balances; kWork is the stronger baseline
+// What `static` balances: tokens; work, the stronger baseline; or nothing, packs filled in arrival order.
+enum class PackBalance { kTokens, kWork, kArrival };
 
 std::string_view to_string(CpPolicy policy);
 std::string_view to_string(Execution execution);
@@ -33,7 +34,7 @@ struct ParallelSettings {
   CpPolicy cp_policy = CpPolicy::kUniform;
   bool cp_policy_given = false;
   bool execution_given = false;
-  Execution execution = Execution::kLockstep;
+  Execution execution = Execution::kLockstep;  // not given: free for `mixed` without pipeline, else lockstep
   PackBalance static_balance = PackBalance::kTokens;
   CpCommType cp_comm_type = CpCommType::kP2p;
 };
@@ -57,11 +58,13 @@ struct Topology {
   std::vector<std::string> warnings;  // e.g. dynamic CP that degenerates to c = 1
 
   int lane_size() const { return dp * max_cp; }  // D
+  // The largest CP size that a plan may use: S, or for `mixed` the largest power of two in the lane.
+  int largest_cp() const;
 };
 
 // Derives the topology (spec 2). Throws UsageError with flag names, values and the remedy: a missing companion flag of
-// --dynamic-context-parallel, a world size that does not divide, a log-prob budget that needs a CP size above S, a
-// policy or execution mode that is not built yet.
+// --dynamic-context-parallel, a world size that does not divide, a log-prob budget that needs a CP size above S, free
+// execution of a pipeline, a scheme that is not built yet.
 Topology derive_topology(const ParallelSettings& settings);
 
 }  // namespace ringfold

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "ringfold/base/pow2.h"
 #include "ringfold/plan/draft.h"
@@ -44,17 +45,22 @@ std::optional<std::vector<Items>> fill_bins(const PackInput& input, const Items&
   std::vector<Items> packs(bins);
   std::vector<int64_t> load(bins, 0);
   std::vector<double> work(bins, 0.0);
+  int64_t least_load = input.budget;
+  for (const int item : by_work) least_load = std::min(least_load, rank_load(input, std::span(&item, 1), input.max_cp));
+  std::set<std::pair<double, size_t>> open_bins;  // by work; without those that are full for every item
+  for (size_t bin = 0; bin < bins; ++bin) open_bins.emplace(0.0, bin);
   for (const int item : by_work) {
     const int64_t own = rank_load(input, std::span(&item, 1), input.max_cp);
-    size_t best = bins;
-    for (size_t bin = 0; bin < bins; ++bin) {
-      const bool room = packs[bin].empty() || load[bin] + own <= input.budget;
-      if (room && (best == bins || work[bin] < work[best])) best = bin;
-    }
-    if (best == bins) return std::nullopt;
-    packs[best].push_back(item);
-    load[best] += own;
-    work[best] += work_us[static_cast<size_t>(item)];
+    const auto lightest = std::find_if(open_bins.begin(), open_bins.end(), [&](const auto& entry) {
+      return packs[entry.second].empty() || load[entry.second] + own <= input.budget;
+    });
+    if (lightest == open_bins.end()) return std::nullopt;
+    const size_t bin = lightest->second;
+    open_bins.erase(lightest);
+    packs[bin].push_back(item);
+    load[bin] += own;
+    work[bin] += work_us[static_cast<size_t>(item)];
+    if (load[bin] + least_load <= input.budget) open_bins.emplace(work[bin], bin);
   }
   std::vector<size_t> order(bins);
   std::iota(order.begin(), order.end(), size_t{0});
@@ -113,6 +119,30 @@ Draft static_by_work(const PackInput& input) {
     }
   }
   return best;
+}
+
+Draft static_by_arrival(const PackInput& input) {
+  std::vector<Items> packs(1);
+  for (int item = 0; item < static_cast<int>(input.lengths.size()); ++item) {
+    packs.back().push_back(item);
+    if (load_holds(input, packs.back(), input.max_cp)) continue;
+    packs.back().pop_back();
+    packs.push_back({item});
+  }
+  // Every replica runs as many packs: the last ones give samples away until the count divides.
+  const size_t dp = static_cast<size_t>(input.dp);
+  for (size_t giver = packs.size(); giver-- > 0 && packs.size() % dp != 0;) {
+    while (packs[giver].size() > 1 && packs.size() % dp != 0) {
+      packs.push_back({packs[giver].back()});
+      packs[giver].pop_back();
+    }
+  }
+  Draft draft;
+  for (size_t p = 0; p < packs.size(); ++p) {
+    if (p % dp == 0) draft.emplace_back();
+    draft.back().push_back({static_cast<int>(p % dp) * input.max_cp, input.max_cp, std::move(packs[p])});
+  }
+  return draft;
 }
 
 Draft one_sample_packs(const PackInput& input) {

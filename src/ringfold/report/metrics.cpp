@@ -54,8 +54,12 @@ std::string to_json_line(const StepMetrics& metrics) {
   record["tflops_per_gpu"] = metrics.tflops_per_gpu;
   put(record, "mfu", metrics.mfu);
   record["peak_memory_bytes"] = metrics.peak_memory_bytes;
-  put(record, "eval_loss", metrics.eval_loss);
-  put(record, "eval_accuracy", metrics.eval_accuracy);
+  return record.dump();
+}
+
+std::string to_json_line(const EvalMetrics& metrics) {
+  const nlohmann::ordered_json record = {
+      {"step", metrics.step}, {"loss", metrics.loss}, {"accuracy", metrics.accuracy}};
   return record.dump();
 }
 
@@ -66,11 +70,11 @@ MetricsFile::MetricsFile(const std::string& path) : path_(path), file_(std::fope
   }
 }
 
-void MetricsFile::append(const StepMetrics& metrics) {
-  const std::string line = to_json_line(metrics) + "\n";
+void MetricsFile::append(const std::string& record) {
+  const std::string line = record + "\n";
   if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() || std::fflush(file_.get()) != 0) {
-    throw RunError(fmt::format("[report] {}: cannot write the record of step {}: {}. Hint: is the disk full?", path_,
-                               metrics.step, std::strerror(errno)));
+    throw RunError(fmt::format("[report] {}: cannot write a record: {}. Hint: is the disk full?", path_,
+                               std::strerror(errno)));
   }
 }
 

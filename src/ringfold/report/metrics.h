@@ -38,17 +38,25 @@ struct StepMetrics {
   double tflops_per_gpu = 0;
   std::optional<double> mfu;      // only where the device's peak is known
   int64_t peak_memory_bytes = 0;  // CPU: largest max RSS over ranks
-  std::optional<double> eval_loss, eval_accuracy;
 };
 
 // One line without its end. A number that is not finite becomes null, absent fields are left out.
 std::string to_json_line(const StepMetrics& metrics);
 
+// One record of RUN/eval.jsonl: held-out samples scored after `step` steps (0: the model as it came).
+struct EvalMetrics {
+  int64_t step = 0;
+  double loss = 0;      // mean -log p over loss tokens, nats
+  double accuracy = 0;  // share of samples all of whose loss tokens are the model's first choice
+};
+
+std::string to_json_line(const EvalMetrics& metrics);
+
 // Appends records, flushed one by one. Throws RunError naming the file (disk full, no permission).
 class MetricsFile {
  public:
   explicit MetricsFile(const std::string& path);
-  void append(const StepMetrics& metrics);
+  void append(const std::string& record);  // one JSON line
 
  private:
   struct Closer {

@@ -125,7 +125,7 @@ void print_results(const Session& session, const BenchSettings& bench, const std
 int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, bool json) {
   LoadedFiles files;
   std::unique_ptr<DenseModel> model;
-  const StartResult start = start_session(settings, [&](const Topology& topology) {
+  const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
     for (const std::string& policy : bench.policies) {
       if (policy == "static" || policy == "static_work" || policy == "uniform") continue;
       throw UsageError(fmt::format("[bench] --policies: '{}' is not one of static, static_work, uniform", policy));
@@ -138,8 +138,7 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
     }
     model = make_model(settings, files.config);
   });
-  if (!start.session) return static_cast<int>(start.refused);
-  Session& session = *start.session;
+  Session& session = *started;
   require_same_run(session, run_facts(session, files));
   FlatParameters flat(model->parameters());
   TrainState state{*model, flat, nullptr};

@@ -141,12 +141,11 @@ ParityTolerance ParityTolerance::of(const std::string& dtype) {
 int run_parity_check(const RunSettings& settings, bool json) {
   LoadedFiles files;
   std::unique_ptr<DenseModel> model;
-  const StartResult start = start_session(settings, [&](const Topology& topology) {
+  const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
     files = load_files(settings, topology);
     model = make_model(settings, files.config);
   });
-  if (!start.session) return static_cast<int>(start.refused);
-  Session& session = *start.session;
+  Session& session = *started;
   require_same_run(session, run_facts(session, files));
   FlatParameters flat(model->parameters());
   TrainState state{*model, flat, nullptr};

@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "ringfold/mesh/failure.h"
+
 namespace ringfold {
 
 AgreedPlan agree_on_plan(Session& session, const StepBatch& batch, int64_t budget, int64_t step) {
@@ -21,6 +23,8 @@ AgreedPlan agree_on_plan(Session& session, const StepBatch& batch, int64_t budge
   const std::vector<uint64_t> all = session.collectives().all_gather_u64(mine, "plan fingerprint");
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
+    // Every rank sees the difference; rank 0 tells.
+    if (session.lane_rank != LaneRank(0)) throw ReportedElsewhere(ExitCode::kFailure);
     throw RunError(fmt::format(
         "[train] step {}: the plan of rank {} differs from that of rank 0 (fingerprint {:016x}, {:016x}). Hint: do all "
         "ranks run the same binary on the same data file?",

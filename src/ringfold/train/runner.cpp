@@ -1,6 +1,12 @@
 #include "ringfold/train/runner.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <new>
+#include <string_view>
+
+#include "ringfold/base/error.h"
 
 namespace ringfold {
 
@@ -15,6 +21,24 @@ CpContextPtr make_context(const RunSettings& settings, const PlannedGroup& group
   context->step = place.step;
   context->micro_step = place.micro_step;
   return context;
+}
+
+void with_memory_check(const PlannedGroup& group, const PackPlace& place, const std::function<void()>& work) {
+  const auto out_of_memory = [&] {
+    return RunError(fmt::format(
+        "[train] out of memory: rank {}, step {}, micro-step {}, CP size {}, {} tokens on this rank. Hint: a smaller "
+        "--max-tokens-per-gpu, --recompute full, or a smaller --log-prob-chunk-tokens",
+        place.rank.value(), place.step, place.micro_step, group.cp_size.value(), group.padded_tokens.front()));
+  };
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    throw out_of_memory();
+  } catch (const c10::Error& error) {
+    // ATen's CPU allocator has no exception type of its own.
+    if (std::string_view(error.what()).find("allocate memory") != std::string_view::npos) throw out_of_memory();
+    throw;
+  }
 }
 
 TokenScores score_pack(const DenseModel& model, const RunSettings& settings, const PackInputs& inputs,

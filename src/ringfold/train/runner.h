@@ -1,6 +1,8 @@
 // One pack through the model: shared by training, log-prob passes and the parity check.
 #pragma once
 
+#include <functional>
+
 #include "ringfold/models/qwen3/model.h"
 #include "ringfold/train/pack_inputs.h"
 #include "ringfold/train/settings.h"
@@ -17,6 +19,9 @@ struct PackPlace {
 // The context of `group` as seen by place.rank.
 CpContextPtr make_context(const RunSettings& settings, const PlannedGroup& group, const PackPlace& place,
                           CpCommType comm);
+
+// Runs one pack's work; out of memory becomes a RunError that names rank, micro-step, CP size, tokens and the remedy.
+void with_memory_check(const PlannedGroup& group, const PackPlace& place, const std::function<void()>& work);
 
 // Hidden states of the pack, then log-prob, entropy and greedy flag of the scored rows. Follows the grad mode.
 TokenScores score_pack(const DenseModel& model, const RunSettings& settings, const PackInputs& inputs,

@@ -2,14 +2,12 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <cstdio>
 #include <cstdlib>
-#include <map>
-#include <set>
 #include <sstream>
 #include <thread>
+
+#include "ringfold/mesh/failure.h"
 
 namespace ringfold {
 namespace {
@@ -27,19 +25,14 @@ CommOptions comm_options(const RunSettings& settings) {
   return options;
 }
 
-// Rank 0 prints each different error once; an error that not every rank has is shown with its ranks.
-ExitCode print_failures(const std::vector<Rendezvous::Status>& failures, const LaunchEnv& env) {
-  std::map<std::string, std::vector<int>> by_error;
-  for (const auto& failure : failures) by_error[failure.error].push_back(failure.rank.value());
-  if (env.rank.value() == 0) {
-    for (const auto& [error, ranks] : by_error) {
-      const bool shared = static_cast<int>(ranks.size()) == env.world_size;
-      std::fputs(shared ? fmt::format("ringfold: error: {}\n", error).c_str()
-                        : fmt::format("ringfold: error: (rank {}) {}\n", fmt::join(ranks, ", "), error).c_str(),
-                 stderr);
+// An error that only some ranks have is told with its rank.
+void throw_refusal(std::vector<Rendezvous::Status> failures, const LaunchEnv& env) {
+  if (static_cast<int>(failures.size()) < env.world_size) {
+    for (Rendezvous::Status& failure : failures) {
+      failure.error = fmt::format("(rank {}) {}", failure.rank.value(), failure.error);
     }
   }
-  return failures.front().code;
+  throw_agreed_failure(failures, env.rank);
 }
 
 Rendezvous::Status status_of(const Error& error, Rank rank) {
@@ -48,7 +41,8 @@ Rendezvous::Status status_of(const Error& error, Rank rank) {
 
 }  // namespace
 
-StartResult start_session(const RunSettings& settings, const std::function<void(const Topology&)>& prepare) {
+std::unique_ptr<Session> start_session(const RunSettings& settings,
+                                       const std::function<void(const Topology&)>& prepare) {
   auto session = std::make_unique<Session>();
   session->settings = settings;
   session->env = read_launch_env();
@@ -68,9 +62,10 @@ StartResult start_session(const RunSettings& settings, const std::function<void(
     prepare(session->topology);
   } catch (const Error& error) {
     status = status_of(error, session->env.rank);
+  } catch (const std::exception& error) {  // e.g. out of memory: the other ranks must hear of it too
+    status = {session->env.rank, ExitCode::kFailure, std::string("[start] ") + error.what()};
   }
-  const auto failures = session->rendezvous->agree("start", status);
-  if (!failures.empty()) return {nullptr, print_failures(failures, session->env)};
+  throw_refusal(session->rendezvous->agree("start", status), session->env);
 
   const Topology& topology = session->topology;
   const MeshShape mesh(topology.tp, topology.max_cp, topology.dp, topology.pp);
@@ -78,23 +73,21 @@ StartResult start_session(const RunSettings& settings, const std::function<void(
   session->owned_comms = session->rendezvous->connect_lane(mesh.lane_of(session->env.rank), "lane0");
   session->exchange = session->owned_comms.exchange.get();
   session->reductions = session->owned_comms.collectives.get();
-  return {std::move(session), ExitCode::kOk};
+  return session;
 }
 
-ExitCode refuse_start(const Error& error) {
-  LaunchEnv env;
+int refuse_start(const Error& error) {
+  const LaunchEnv env = read_launch_env();
   try {
-    env = read_launch_env();
-    if (env.world_size > 1) {
-      CommOptions options;
-      options.timeout = std::chrono::seconds(10);
-      return print_failures(Rendezvous(env, options).agree("start", status_of(error, env.rank)), env);
-    }
-  } catch (const Error&) {
+    CommOptions options;
+    options.timeout = std::chrono::seconds(10);
+    throw_refusal(Rendezvous(env, options).agree("start", status_of(error, env.rank)), env);
+  } catch (const PeerError&) {
     // The other ranks cannot be reached: say what is known here.
+  } catch (const Error& agreed) {
+    return report_failure(agreed, env);
   }
-  std::fputs(fmt::format("ringfold: error: {}\n", error.what()).c_str(), stderr);
-  return error.exit_code();
+  return report_failure(error, env);
 }
 
 void require_same_run(Session& session, const std::vector<std::pair<std::string, std::string>>& facts) {

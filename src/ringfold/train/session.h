@@ -31,16 +31,13 @@ struct Session {
 };
 
 // Runs `prepare` (settings, files: everything that may be refused) on every rank, lets all ranks agree, then connects
-// the lane. When a rank was refused, all of them end with its exit code and the error is printed once. Returns the
-// session, or the exit code of a start that was refused.
-struct StartResult {
-  std::unique_ptr<Session> session;
-  ExitCode refused = ExitCode::kOk;
-};
-StartResult start_session(const RunSettings& settings, const std::function<void(const Topology&)>& prepare);
+// the lane. When one rank is refused all of them throw, and the error is told once (mesh/failure.h).
+std::unique_ptr<Session> start_session(const RunSettings& settings,
+                                       const std::function<void(const Topology&)>& prepare);
 
-// Ends a start that failed before any settings existed (a bad flag): agrees with the other ranks, prints once.
-ExitCode refuse_start(const Error& error);
+// Ends a start that failed before any settings existed (a bad flag): agrees with the other ranks, tells once, returns
+// the exit code.
+int refuse_start(const Error& error);
 
 // The digest of data and settings that ranks compare before step 1: "name=value" lines without paths, hosts or
 // rank-local values. Throws UsageError naming the setting, the ranks and both values.

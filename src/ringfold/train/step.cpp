@@ -49,13 +49,15 @@ LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, 
     if (group == nullptr) continue;  // filler: weight 0, and a dense model has no collective outside its group
     const auto begin = Clock::now();
     const PackPlace place{session.exchange, session.lane_rank, step, static_cast<int>(m)};
-    const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
-    const PackInputs inputs = pack_inputs(batch, *group, context->layout, ScoredRows::kLossTokens);
-    const TokenScores scores = score_pack(state.model, session.settings, inputs, context);
-    ObjectiveResult result = token_loss(session.settings, scores, inputs.terms);
-    // Also without loss tokens on this rank: the other members wait for its exchanges in the backward.
-    result.loss.backward();
-    sums.add(result.sums);
+    with_memory_check(*group, place, [&] {
+      const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
+      const PackInputs inputs = pack_inputs(batch, *group, context->layout, ScoredRows::kLossTokens);
+      const TokenScores scores = score_pack(state.model, session.settings, inputs, context);
+      ObjectiveResult result = token_loss(session.settings, scores, inputs.terms);
+      // Also without loss tokens on this rank: the other members wait for its exchanges in the backward.
+      result.loss.backward();
+      sums.add(result.sums);
+    });
     *busy_ms += ms_since(begin);
   }
   return sums;

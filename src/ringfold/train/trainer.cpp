@@ -9,6 +9,7 @@
 
 #include "ringfold/base/log.h"
 #include "ringfold/data/order.h"
+#include "ringfold/report/event_file.h"
 #include "ringfold/train/advantages.h"
 #include "ringfold/train/log_probs.h"
 #include "ringfold/train/schedule.h"
@@ -73,6 +74,16 @@ void write_plan(const Session& session, int64_t step, const Plan& plan, double p
   if (!file.flush()) throw RunError(fmt::format("[train] cannot write {}. Hint: is the disk full?", path));
 }
 
+// Two runs must not mix their records; --resume is not built yet. Rank 0 looks, before it writes anything.
+void refuse_second_run(const RunSettings& settings) {
+  if (read_launch_env().rank != Rank(0)) return;
+  const std::string file = settings.output_dir + "/metrics.jsonl";
+  if (!std::filesystem::exists(file)) return;
+  throw UsageError(fmt::format(
+      "[settings] --output-dir {}: holds a run already ({}). Hint: choose another folder, or remove this one",
+      settings.output_dir, file));
+}
+
 // What a dynamic run that only ever used one CP size is told at its end (docs/guide/troubleshooting.md).
 void warn_if_single_size(const Session& session, const std::map<int, int64_t>& packs_by_size) {
   if (!session.is_main() || !session.topology.dynamic || session.topology.max_cp == 1) return;
@@ -100,7 +111,7 @@ class TrainingRun {
 
  private:
   StepMetrics run_step(int64_t step, int64_t total);
-  void evaluate_into(StepMetrics& metrics);
+  void evaluate_after(int64_t step, MetricsFile* file);
 
   Session& session_;
   LoadedFiles& files_;
@@ -111,6 +122,7 @@ class TrainingRun {
   TrainState state_;
   RlFields rl_;
   std::map<int, int64_t> packs_by_size_;
+  std::unique_ptr<EventFile> events_;  // rank 0
 };
 
 StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
@@ -138,10 +150,14 @@ StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
   return metrics;
 }
 
-void TrainingRun::evaluate_into(StepMetrics& metrics) {
+void TrainingRun::evaluate_after(int64_t step, MetricsFile* file) {
   const Evaluation evaluation = evaluate(*files_.eval_data, score_dataset(session_, model_, *files_.eval_data));
-  metrics.eval_loss = evaluation.loss;
-  metrics.eval_accuracy = evaluation.accuracy;
+  if (!session_.is_main()) return;
+  const EvalMetrics metrics{step, evaluation.loss, evaluation.accuracy};
+  file->append(to_json_line(metrics));
+  events_->append(step, scalars_of(metrics));
+  log::info(fmt::format("ringfold: step {}: held-out loss {:.4f}, samples all right {:.1f} %", step, evaluation.loss,
+                        100 * evaluation.accuracy));
 }
 
 int TrainingRun::run() {
@@ -150,29 +166,25 @@ int TrainingRun::run() {
   const int64_t total = total_steps(settings_, steps_per_epoch(count, settings_.global_batch_size));
   const int64_t last = settings_.stop_after_steps > 0 ? std::min(total, settings_.stop_after_steps) : total;
 
-  std::unique_ptr<MetricsFile> metrics_file;
-  if (session_.is_main()) metrics_file = std::make_unique<MetricsFile>(settings_.output_dir + "/metrics.jsonl");
+  std::unique_ptr<MetricsFile> metrics_file, eval_file;
+  if (session_.is_main()) {
+    metrics_file = std::make_unique<MetricsFile>(settings_.output_dir + "/metrics.jsonl");
+    events_ = std::make_unique<EventFile>(settings_.output_dir + "/tensorboard");
+    if (files_.eval_data) eval_file = std::make_unique<MetricsFile>(settings_.output_dir + "/eval.jsonl");
+  }
+  if (files_.eval_data && settings_.eval_interval > 0) evaluate_after(0, eval_file.get());
   int signal = 0;
-  {
-    Progress progress(last, session_.is_main() && settings_.progress);
-    if (files_.eval_data && settings_.eval_interval > 0) {
-      StepMetrics before;  // record 0: the model as it came
-      evaluate_into(before);
-      if (session_.is_main()) {
-        metrics_file->append(before);
-        progress.step(before);
-      }
+  Progress progress(last, session_.is_main() && settings_.progress);
+  for (int64_t step = 1; step <= last && signal == 0; ++step) {
+    const StepMetrics metrics = run_step(step, total);
+    if (session_.is_main()) {
+      metrics_file->append(to_json_line(metrics));
+      events_->append(step, scalars_of(metrics));
+      progress.step(metrics);
     }
-    for (int64_t step = 1; step <= last && signal == 0; ++step) {
-      StepMetrics metrics = run_step(step, total);
-      signal = agreed_stop_signal(session_);
-      const bool due = settings_.eval_interval > 0 && step % settings_.eval_interval == 0;
-      if (files_.eval_data && (due || step == last) && signal == 0) evaluate_into(metrics);
-      if (session_.is_main()) {
-        metrics_file->append(metrics);
-        progress.step(metrics);
-      }
-    }
+    signal = agreed_stop_signal(session_);
+    const bool due = settings_.eval_interval > 0 && step % settings_.eval_interval == 0;
+    if (files_.eval_data && (due || step == last) && signal == 0) evaluate_after(step, eval_file.get());
   }
   if (session_.is_main()) {
     export_hf(model_, settings_.output_dir + "/hf");
@@ -192,7 +204,7 @@ int TrainingRun::run() {
 int run_training(const RunSettings& settings) {
   LoadedFiles files;
   std::unique_ptr<DenseModel> model;
-  const StartResult start = start_session(settings, [&](const Topology& topology) {
+  const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
     if (settings.output_dir.empty()) throw UsageError("[settings] --output-dir is missing. Hint: --output-dir RUN");
     std::error_code error;
     std::filesystem::create_directories(settings.output_dir, error);
@@ -200,15 +212,15 @@ int run_training(const RunSettings& settings) {
       throw UsageError(fmt::format("[settings] --output-dir {}: {}. Hint: choose a folder you may write to",
                                    settings.output_dir, error.message()));
     }
+    refuse_second_run(settings);
     files = load_files(settings, topology);
     model = make_model(settings, files.config);
   });
-  if (!start.session) return static_cast<int>(start.refused);
-  require_same_run(*start.session, run_facts(*start.session, files));
-  print_startup(*start.session, files);
+  require_same_run(*started, run_facts(*started, files));
+  print_startup(*started, files);
   std::signal(SIGTERM, remember_signal);
   std::signal(SIGINT, remember_signal);
-  return TrainingRun(*start.session, files, *model).run();
+  return TrainingRun(*started, files, *model).run();
 }
 
 }  // namespace ringfold

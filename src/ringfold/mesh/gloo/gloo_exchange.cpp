@@ -1,5 +1,5 @@
 // CP traffic over Gloo. Gloo has no grouped calls and matches by tag: receives are posted first, so that no send waits
-// for memory, and the tag is the running number of the pair and direction, which both sides count alike.
+// for memory, and the tag holds the running number of the pair and direction, which both sides count alike.
 #include <fmt/format.h>
 
 #include "ringfold/mesh/gloo/gloo_group.h"
@@ -98,13 +98,20 @@ class GlooExchange : public Exchange {
     return group.member(transfer.peer);
   }
 
+  // Gloo would fill a larger tensor in part, and abort on a smaller one. With the size in the tag, ranks that disagree
+  // never match, and meet the timeout.
+  static int tag_of(uint32_t count, size_t size_bytes) {
+    const auto size_hash = static_cast<uint32_t>((size_bytes * 0x9e3779b97f4a7c15ULL >> 32) % 0xfff);
+    return static_cast<int>((count & 0x7ffffU) << 12 | size_hash);
+  }
+
   // Both sides know the size, so both leave an empty transfer out, and out of the count.
   void post(GlooPending& pending, const at::Tensor& tensor, LaneRank peer, const ExchangeKey& key, bool receives) {
     if (!tensor.defined() || tensor.numel() == 0) return;
     RINGFOLD_ASSERT(tensor.is_contiguous() && tensor.is_cpu(), "exchanged tensors are contiguous and on the CPU");
     std::vector<at::Tensor> tensors{tensor};
     uint32_t& counter = (receives ? received_ : sent_)[peer.value()];
-    const int tag = static_cast<int>(counter++ % PeerWatch::kProbeTag);
+    const int tag = tag_of(counter++, tensor.nbytes());
     const auto begin = Clock::now();
     try {
       pending.add(

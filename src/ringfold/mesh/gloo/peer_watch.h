@@ -16,7 +16,7 @@ namespace ringfold {
 
 class PeerWatch {
  public:
-  // Tag of the probes, which no one receives: Gloo only announces them. Others use the tags below.
+  // Tag of the probes, which no one receives: Gloo only announces them. No exchange uses it.
   static constexpr uint32_t kProbeTag = 0x7fffffffU;
 
   explicit PeerWatch(GroupPtr group);

@@ -10,11 +10,19 @@
 #include <sstream>
 
 #include "ringfold/base/error.h"
+#include "ringfold/base/outside_text.h"
 
 namespace ringfold {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr int kDeepestNesting = 32;
+
+// JSON for a message: a broken file may hold any amount of it.
+std::string shown(const Json& value) {
+  return printable(value.dump());
+}
 
 // One JSON object of a config.json with readers that name file and key in every error.
 class Keys {
@@ -24,8 +32,8 @@ class Keys {
 
   [[noreturn]] void fail(const std::string& key, const std::string& got, const std::string& expected,
                          const std::string& hint) const {
-    throw DataError(
-        fmt::format("[config] {}: key {}{}: got {}, expected {}. Hint: {}", file_, prefix_, key, got, expected, hint));
+    throw DataError(fmt::format("[config] {}: key {}{}: got {}, expected {}. Hint: {}", file_, prefix_, printable(key),
+                                printable(got), expected, hint));
   }
   bool has(const std::string& key) const { return object_.contains(key) && !object_.at(key).is_null(); }
   const Json& at(const std::string& key) const { return object_.at(key); }
@@ -34,7 +42,7 @@ class Keys {
     if (!has(key)) fail(key, "nothing", "a positive integer", "the key is required");
     const Json& value = object_.at(key);
     const bool fits = value.is_number_integer() && value <= std::numeric_limits<int32_t>::max() && value >= 1;
-    if (!fits) fail(key, value.dump(), "a positive 32-bit integer", "check the file against the published config.json");
+    if (!fits) fail(key, shown(value), "a positive 32-bit integer", "check the file against the published config.json");
     return value.get<int64_t>();
   }
   int64_t size_or(const std::string& key, int64_t fallback) const { return has(key) ? size(key) : fallback; }
@@ -42,7 +50,7 @@ class Keys {
     if (!has(key)) return fallback;
     const Json& value = object_.at(key);
     if (!value.is_number() || !(value.get<double>() > 0) || !std::isfinite(value.get<double>())) {
-      fail(key, value.dump(), "a positive number", "check the file against the published config.json");
+      fail(key, shown(value), "a positive number", "check the file against the published config.json");
     }
     return value.get<double>();
   }
@@ -52,16 +60,16 @@ class Keys {
   }
   bool flag_or(const std::string& key, bool fallback) const {
     if (!has(key)) return fallback;
-    if (!object_.at(key).is_boolean()) fail(key, object_.at(key).dump(), "true or false", "write it without quotes");
+    if (!object_.at(key).is_boolean()) fail(key, shown(object_.at(key)), "true or false", "write it without quotes");
     return object_.at(key).get<bool>();
   }
   std::string text_or(const std::string& key, const std::string& fallback) const {
     if (!has(key)) return fallback;
-    if (!object_.at(key).is_string()) fail(key, object_.at(key).dump(), "a string", "write it in quotes");
+    if (!object_.at(key).is_string()) fail(key, shown(object_.at(key)), "a string", "write it in quotes");
     return object_.at(key).get<std::string>();
   }
   Keys object(const std::string& key) const {
-    if (!object_.at(key).is_object()) fail(key, object_.at(key).dump(), "an object or null", "see the published file");
+    if (!object_.at(key).is_object()) fail(key, shown(object_.at(key)), "an object or null", "see the published file");
     return {file_, prefix_ + key + ".", object_.at(key)};
   }
 
@@ -81,7 +89,7 @@ Architecture read_architecture(const Keys& keys) {
     const Json& names = keys.at("architectures");
     const bool ok = names.is_array() && names.size() == 1 && names[0] == wanted;
     if (!ok)
-      keys.fail("architectures", names.dump(), "[\"" + wanted + "\"]", "only the causal language model is built");
+      keys.fail("architectures", shown(names), "[\"" + wanted + "\"]", "only the causal language model is built");
   }
   return type == "qwen3" ? Architecture::kQwen3 : Architecture::kLlama;
 }
@@ -90,11 +98,11 @@ void refuse_sliding_window(const Keys& keys, int64_t layers) {
   if (keys.has("layer_types")) {
     const Json& types = keys.at("layer_types");
     if (!types.is_array() || static_cast<int64_t>(types.size()) != layers) {
-      keys.fail("layer_types", types.dump(), fmt::format("a list of {} names", layers), "one a layer");
+      keys.fail("layer_types", shown(types), fmt::format("a list of {} names", layers), "one a layer");
     }
     for (const Json& type : types) {
       if (type != "full_attention") {
-        keys.fail("layer_types", type.dump(), "\"full_attention\" in every layer", "other layers are not built yet");
+        keys.fail("layer_types", shown(type), "\"full_attention\" in every layer", "other layers are not built yet");
       }
     }
   } else if (keys.flag_or("use_sliding_window", false) && keys.has("sliding_window") &&
@@ -114,7 +122,7 @@ void refuse_unbuilt(const Keys& keys, Architecture architecture, int64_t layers)
   for (const char* key : {"attention_dropout", "partial_rotary_factor"}) {
     const double wanted = std::string(key) == "attention_dropout" ? 0 : 1;
     if (keys.has(key) && keys.at(key) != wanted) {
-      keys.fail(key, keys.at(key).dump(), fmt::format("{}", wanted), "other values are not built yet");
+      keys.fail(key, shown(keys.at(key)), fmt::format("{}", wanted), "other values are not built yet");
     }
   }
   if (architecture == Architecture::kQwen3 && keys.flag_or("mlp_bias", false)) {
@@ -129,7 +137,7 @@ RopeScaling read_scaling(const Keys& keys) {
   const std::string type = keys.text_or(spelled, "default");
   if (keys.has("mrope_section")) keys.fail("mrope_section", "a value", "no such key", "M-RoPE is not built yet");
   if (keys.has("partial_rotary_factor") && keys.at("partial_rotary_factor") != 1) {
-    keys.fail("partial_rotary_factor", keys.at("partial_rotary_factor").dump(), "1", "other values are not built yet");
+    keys.fail("partial_rotary_factor", shown(keys.at("partial_rotary_factor")), "1", "other values are not built yet");
   }
   if (type == "default") return scaling;
   if (type == "linear") {
@@ -230,14 +238,24 @@ double ModelConfig::train_flops(int64_t tokens, int64_t sum_squared_tokens) cons
 
 ModelConfig load_model_config(const std::string& path) {
   const std::string file = std::filesystem::is_directory(path) ? path + "/config.json" : path;
+  return parse_model_config(read_text(file), file);
+}
+
+ModelConfig parse_model_config(const std::string& text, const std::string& file) {
+  if (nested_deeper_than(text, kDeepestNesting)) {
+    throw DataError(
+        fmt::format("[config] {}: got JSON nested deeper than {} levels, expected an object. Hint: copy the "
+                    "file again",
+                    file, kDeepestNesting));
+  }
   ModelConfig config;
-  config.json = read_text(file);
+  config.json = text;
   Json parsed;
   try {
-    parsed = Json::parse(config.json);
+    parsed = Json::parse(text);
   } catch (const Json::exception& error) {
     throw DataError(fmt::format("[config] {}: got broken JSON ({}), expected an object. Hint: copy the file again",
-                                file, error.what()));
+                                file, printable(error.what(), 200)));
   }
   if (!parsed.is_object()) {
     throw DataError(fmt::format("[config] {}: got JSON of type {}, expected an object. Hint: copy the file again", file,

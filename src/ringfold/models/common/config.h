@@ -48,6 +48,8 @@ struct ModelConfig {
 // missing or ill-typed key, features that are not built (sliding window, other rope types, other activations).
 // All spellings of 4.x and 5.x files are read (rope_theta / rope_parameters, torch_dtype / dtype).
 ModelConfig load_model_config(const std::string& path);
+// The same for a text; `file` stands in its errors only.
+ModelConfig parse_model_config(const std::string& text, const std::string& file);
 
 // The text of a config.json for weights of `dtype` ("float32", ...): the file as read with its dtype replaced, or, for
 // a config made in code, all of its fields.

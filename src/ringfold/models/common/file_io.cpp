@@ -17,6 +17,12 @@ namespace ringfold {
 // read(2) and write(2) move at most about 2 GiB a call.
 constexpr uint64_t kMaxCallBytes = uint64_t{1} << 30;
 
+void fail_input(const std::string& component, const std::string& path, const std::string& what, const std::string& got,
+                const std::string& expected, const std::string& hint) {
+  throw DataError(
+      fmt::format("[{}] {}: {}: got {}, expected {}. Hint: {}", component, path, what, got, expected, hint));
+}
+
 InputFile::InputFile(std::string component, std::string path)
     : component_(std::move(component)), path_(std::move(path)) {
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
@@ -50,8 +56,7 @@ void InputFile::read_at(uint64_t offset, void* out, uint64_t bytes) const {
 
 void InputFile::fail(const std::string& what, const std::string& got, const std::string& expected,
                      const std::string& hint) const {
-  throw DataError(
-      fmt::format("[{}] {}: {}: got {}, expected {}. Hint: {}", component_, path_, what, got, expected, hint));
+  fail_input(component_, path_, what, got, expected, hint);
 }
 
 OutputFile::OutputFile(std::string component, std::string path)

@@ -7,6 +7,10 @@
 
 namespace ringfold {
 
+// "[component] path: what: got .., expected ... Hint: .." as a DataError.
+[[noreturn]] void fail_input(const std::string& component, const std::string& path, const std::string& what,
+                             const std::string& got, const std::string& expected, const std::string& hint);
+
 // A regular file opened for reading. Errors are DataErrors that begin with "[<component>] <file>: ".
 class InputFile {
  public:
@@ -19,7 +23,7 @@ class InputFile {
   uint64_t size_bytes() const { return size_bytes_; }
   // Reads exactly `bytes` at `offset`; the caller has checked both against size_bytes().
   void read_at(uint64_t offset, void* out, uint64_t bytes) const;
-  // "[component] path: what: got .., expected ... Hint: .." as a DataError.
+  // fail_input() about this file.
   [[noreturn]] void fail(const std::string& what, const std::string& got, const std::string& expected,
                          const std::string& hint) const;
 

@@ -1,23 +1,23 @@
-// What reader and writer of safetensors files share.
+// The types and names that reader and writer of safetensors files share.
 #pragma once
 
 #include <c10/core/ScalarType.h>
 
-#include <cstdint>
+#include <algorithm>
 #include <string_view>
+
+#include "ringfold/models/common/safetensors_header.h"
 
 namespace ringfold {
 
 struct DtypeName {
   std::string_view name;
   at::ScalarType type;
-  uint64_t bytes;
 };
 
 inline constexpr DtypeName kDtypeNames[] = {
-    {"F64", at::kDouble, 8}, {"F32", at::kFloat, 4}, {"F16", at::kHalf, 2},  {"BF16", at::kBFloat16, 2},
-    {"I64", at::kLong, 8},   {"I32", at::kInt, 4},   {"I16", at::kShort, 2}, {"I8", at::kChar, 1},
-    {"U8", at::kByte, 1},    {"BOOL", at::kBool, 1},
+    {"F64", at::kDouble}, {"F32", at::kFloat}, {"F16", at::kHalf}, {"BF16", at::kBFloat16}, {"I64", at::kLong},
+    {"I32", at::kInt},    {"I16", at::kShort}, {"I8", at::kChar},  {"U8", at::kByte},       {"BOOL", at::kBool},
 };
 
 constexpr const DtypeName* find_dtype(std::string_view name) {
@@ -33,7 +33,9 @@ constexpr const DtypeName* find_dtype(at::ScalarType type) {
   return nullptr;
 }
 
-inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+static_assert(std::all_of(std::begin(kSafetensorsDtypes), std::end(kSafetensorsDtypes),
+                          [](const SafetensorsDtype& dtype) { return find_dtype(dtype.name) != nullptr; }));
+
 inline constexpr const char* kWholeFile = "model.safetensors";
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
 
