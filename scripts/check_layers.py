@@ -16,7 +16,7 @@ LAYERS = [["base"], ["plan"], ["mesh"], ["shard", "kernels"], ["attention"], ["m
 SIBLINGS = {("train", "report")}
 TORCH_FREE = {"base", "plan", "data", "report"}
 TORCH = re.compile(r"^(ATen|torch|c10|c10d|caffe2)/")
-HIDDEN = re.compile(r"^(nlohmann|fmt|spdlog|gloo|CLI|toml\+\+|nccl|cudnn)([./]|$)|\.cuh$")
+HIDDEN = re.compile(r"^(nlohmann|fmt|spdlog|pcre2|utf8proc|gloo|CLI|toml\+\+|nccl|cudnn)([./]|$)|\.cuh$")
 LIBRARY = re.compile(r"^\s*ringfold_library\((\w+)([^)]*)\)", re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 

@@ -129,6 +129,8 @@ struct Tokenizer::Tables {
 Vocabulary Tokenizer::Tables::unique_ids(const TokenizerSpec& spec) {
   Vocabulary ids;
   std::unordered_map<TokenId, const std::string*> owners;
+  ids.reserve(spec.vocab.size() + spec.added.size());
+  owners.reserve(spec.vocab.size());
   for (const auto& [token, id] : spec.vocab) {
     const auto [owner, fresh] = owners.emplace(id, &token);
     if (!fresh) {
@@ -141,6 +143,7 @@ Vocabulary Tokenizer::Tables::unique_ids(const TokenizerSpec& spec) {
 }
 
 Tokenizer::Tables::Tables(const TokenizerSpec& spec) : ids(unique_ids(spec)), bpe(make_bpe(spec, ids)), nfc(spec.nfc) {
+  bytes.reserve(spec.vocab.size() + spec.added.size());
   for (const auto& [token, id] : spec.vocab) {
     bytes.emplace(id, byte_characters().bytes_of(token).value_or(token));
     largest_id = std::max(largest_id, id);
