@@ -1,6 +1,7 @@
 # Finds torch as a PyPI wheel carries it: headers and shared libraries, no CMake packages, no CUDA toolkit.
 # Input: RINGFOLD_TORCH_ROOT (the wheel's torch folder) or the private environment .venv that scripts/setup.sh makes.
-# Output: TorchWheel::torch_cpu (libtorch_cpu + libc10), and TorchWheel_ROOT.
+# Output: TorchWheel::torch_cpu (libtorch_cpu + libc10), TorchWheel::torch_cuda where the wheel has libtorch_cuda, and
+# TorchWheel_ROOT.
 if(RINGFOLD_TORCH_ROOT)
   set(TorchWheel_ROOT ${RINGFOLD_TORCH_ROOT})
 else()
@@ -10,6 +11,10 @@ endif()
 find_path(TorchWheel_INCLUDE ATen/ATen.h PATHS ${TorchWheel_ROOT}/include NO_DEFAULT_PATH NO_CACHE)
 find_library(TorchWheel_CPU torch_cpu PATHS ${TorchWheel_ROOT}/lib NO_DEFAULT_PATH NO_CACHE)
 find_library(TorchWheel_C10 c10 PATHS ${TorchWheel_ROOT}/lib NO_DEFAULT_PATH NO_CACHE)
+find_library(TorchWheel_CUDA torch_cuda PATHS ${TorchWheel_ROOT}/lib NO_DEFAULT_PATH NO_CACHE)
+find_library(TorchWheel_C10_CUDA c10_cuda PATHS ${TorchWheel_ROOT}/lib NO_DEFAULT_PATH NO_CACHE)
+find_library(TorchWheel_CUDART NAMES libcudart.so.13 libcudart.so.12
+  PATHS ${TorchWheel_ROOT}/../nvidia/cu13/lib ${TorchWheel_ROOT}/../nvidia/cuda_runtime/lib NO_DEFAULT_PATH NO_CACHE)
 find_path(TorchWheel_GLOO gloo/config.h NO_CACHE)
 set(TorchWheel_HINT "run scripts/setup.sh, or give -DRINGFOLD_TORCH_ROOT=<site-packages>/torch")
 include(FindPackageHandleStandardArgs)
@@ -32,4 +37,15 @@ if(TorchWheel_FOUND AND NOT TARGET TorchWheel::torch_cpu)
   target_link_options(TorchWheel::torch_cpu INTERFACE -Wl,--allow-shlib-undefined)
   set(CMAKE_BUILD_RPATH ${TorchWheel_ROOT}/lib ${TorchWheel_NVIDIA})
   set(CMAKE_INSTALL_RPATH ${TorchWheel_ROOT}/lib ${TorchWheel_NVIDIA})
+  if(TorchWheel_CUDA)
+    # Linked whole and always: its operators register themselves when it is loaded. cuBLAS, cuDNN and NCCL may be absent
+    # here; the loader wants them where the program runs.
+    foreach(name CUDA C10_CUDA CUDART)
+      add_library(TorchWheel::${name} SHARED IMPORTED)
+      set_target_properties(TorchWheel::${name} PROPERTIES IMPORTED_LOCATION ${TorchWheel_${name}})
+    endforeach()
+    add_library(TorchWheel::torch_cuda INTERFACE IMPORTED)
+    target_link_libraries(TorchWheel::torch_cuda INTERFACE -Wl,--push-state,--no-as-needed TorchWheel::CUDA
+      TorchWheel::C10_CUDA TorchWheel::CUDART -Wl,--pop-state TorchWheel::torch_cpu)
+  endif()
 endif()

@@ -13,8 +13,8 @@ if(RINGFOLD_MOLD)
 endif()
 
 add_library(ringfold_warnings INTERFACE)
-target_compile_options(ringfold_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow
-  $<$<BOOL:${RINGFOLD_WERROR}>:-Werror>)
+target_compile_options(ringfold_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow $<$<BOOL:${RINGFOLD_WERROR}>:-Werror>>)
 
 add_library(ringfold_sanitize INTERFACE)
 if(RINGFOLD_SANITIZE)

@@ -205,14 +205,15 @@ void add_model(Table& table, RunSettings& s) {
       .text("model", "DIR", "Hugging Face folder: config.json and safetensors", s.model_dir)
       .text("model-config", "FILE", "config.json; weights are drawn from --init-seed", s.model_config)
       .seed("init-seed", "seed of random weights [0]", s.init_seed)
-      .choice("dtype", "type of weights and activations", {{"float32", "float64"}, {"bfloat16", "float16"}}, s.dtype)
-      .choice("device", "where tensors live", {{"cpu"}, {"cuda"}}, s.device)
-      .choice("attention-kernel", "fused CPU kernel, or plain operations", {{"flash", "reference"}, {}},
-              s.attention_kernel)
+      .choice("dtype", "type of weights and activations", {{"float32", "float64", "bfloat16"}, {"float16"}}, s.dtype)
+      .choice("device", "where tensors live", {{"cpu", "cuda"}, {}}, s.device)
+      .choice("attention-kernel", "fused kernel (flash, or cuDNN's on a GPU), or plain operations",
+              {{"auto", "flash", "cudnn", "reference"}, {}}, s.attention_kernel)
       .integer("log-prob-chunk-tokens", "rows of logits held at a time [1024]", s.log_prob_chunk_tokens, 1, kMaxTokens)
       .number("temperature", "logits are divided by it", s.temperature, 1e-6);
-  table.by(kSteps).choice("recompute", "full: keep only layer inputs, run layers again in backward",
-                          {{"none", "full"}, {"selective"}}, s.recompute);
+  table.by(kSteps).choice("recompute",
+                          "selective: norms and activations again in backward (GPU); full: keep only layer inputs",
+                          {{"none", "selective", "full"}, {}}, s.recompute);
 }
 
 void add_objective(Table& table, RunSettings& s) {
@@ -310,6 +311,8 @@ void add_single_commands(Table& table, CommandOptions& options) {
       .integer("steps", fmt::format("steps measured for each policy [{}]", bench.steps), bench.steps, 1)
       .integer("warmup-steps", fmt::format("steps run before and thrown away [{}]", bench.warmup_steps),
                bench.warmup_steps, 0)
+      .text("profile", "FILE", "kernel times of one more step of each policy (GPU)", bench.profile)
+      .toggle("update", "update the weights too, as training does [no]", bench.update)
       .number("peak-tflops", "peak TFLOP/s of one device, for MFU; 0: not shown", bench.peak_tflops, 0);
   table.in("Convert", kConvert).text("llama2c", "FILE", "checkpoint of llama2.c (legacy .bin)", options.llama2c_file);
   table.in("Launch", kLaunch)

@@ -145,11 +145,12 @@ TEST(Objective, ppo_clip_follows_its_formula) {
   terms.advantage_n = doubles({2, 1, -1, -1});
   const ObjectiveResult result = token_loss(settings, scores, terms);
   const double expected = 0.25 * (-2 - 1.28 + std::exp(0.5) + 0.8);
-  EXPECT_NEAR(result.sums.loss, expected, 1e-12);
-  EXPECT_EQ(result.sums.clipped, 2);
-  EXPECT_EQ(result.sums.tokens, 4);
-  EXPECT_EQ(result.sums.entropy, 4);
-  EXPECT_NEAR(result.sums.ratio_deviation, std::exp(0.5) - 1, 1e-12);
+  const LossSums sums = read_sums({result.sums_n});
+  EXPECT_NEAR(sums.loss, expected, 1e-12);
+  EXPECT_EQ(sums.clipped, 2);
+  EXPECT_EQ(sums.tokens, 4);
+  EXPECT_EQ(sums.entropy, 4);
+  EXPECT_NEAR(sums.ratio_deviation, std::exp(0.5) - 1, 1e-12);
   result.loss.backward();
   const at::Tensor gradient = scores.log_prob_n.grad();
   EXPECT_NEAR(gradient[0].item<double>(), -0.5, 1e-12);

@@ -78,13 +78,14 @@ AttentionGrads all_gather_kv_backward(const CpContext& context, const AttentionC
   const at::Tensor kv_2tgd = at::stack({state.k_tgd, state.v_tgd});
   const std::vector<at::Tensor> kv_by_rank = all_gather(*context.exchange, context.group, kv_2tgd, key);
   std::vector<at::Tensor> dkv_by_rank;
-  for (int rank = 0; rank < context.group.size; ++rank) dkv_by_rank.push_back(at::zeros_like(kv_2tgd));
-  const at::Tensor dq_thd = at::zeros(state.q_thd.sizes(), state.q_thd.options());
+  const auto sum_options = state.q_thd.options().dtype(sum_type(state.q_thd));
+  for (int rank = 0; rank < context.group.size; ++rank) dkv_by_rank.push_back(at::zeros(kv_2tgd.sizes(), sum_options));
+  const at::Tensor dq_thd = at::zeros(state.q_thd.sizes(), sum_options);
   for (const SampleShard& sample : context.layout.samples()) {
     const std::vector<ChunkPlace> places = visible_chunks(context.layout, sample);
     if (places.empty()) continue;
     const at::Tensor sample_kv_2sgd = assemble(kv_by_rank, places);
-    const at::Tensor sample_dkv_2sgd = at::zeros_like(sample_kv_2sgd);
+    const at::Tensor sample_dkv_2sgd = at::zeros(sample_kv_2sgd.sizes(), sum_options);
     AttentionGrads grads{dq_thd, sample_dkv_2sgd[0], sample_dkv_2sgd[1]};
     attend_backward(call, blocks_on_sample(context.layout, sample), state, sample_kv_2sgd[0], sample_kv_2sgd[1], grads);
     int64_t begin = 0;

@@ -31,27 +31,25 @@ AttentionBlock forward(const CpContext& context, const AttentionCall& call, cons
                        const at::Tensor& q_thd, const at::Tensor& k_tgd, const at::Tensor& v_tgd) {
   check_call(q_thd, k_tgd, v_tgd, context);
   if (context.group.is_single()) {
-    AttentionBlock result = attention_detail::empty_result(q_thd);
-    attention_detail::attend(call, attention_detail::blocks_on_shard(context.layout, 0), q_thd, k_tgd, v_tgd, result);
-    return result;
+    return attention_detail::attend_alone(call, context, q_thd, k_tgd, v_tgd);
   }
-  return context.scheme == CpScheme::kRing
-             ? attention_detail::ring_forward(context, call, key, q_thd, k_tgd, v_tgd)
-             : attention_detail::all_gather_kv_forward(context, call, key, q_thd, k_tgd, v_tgd);
+  AttentionBlock result = context.scheme == CpScheme::kRing
+                              ? attention_detail::ring_forward(context, call, key, q_thd, k_tgd, v_tgd)
+                              : attention_detail::all_gather_kv_forward(context, call, key, q_thd, k_tgd, v_tgd);
+  result.out_thd = result.out_thd.to(q_thd.scalar_type());
+  return result;
 }
 
 AttentionGrads backward(const CpContext& context, const AttentionCall& call, const ExchangeKey& key,
                         const ForwardState& state) {
   if (context.group.is_single()) {
-    AttentionGrads grads{at::zeros(state.q_thd.sizes(), state.q_thd.options()),
-                         at::zeros(state.k_tgd.sizes(), state.k_tgd.options()),
-                         at::zeros(state.v_tgd.sizes(), state.v_tgd.options())};
-    attention_detail::attend_backward(call, attention_detail::blocks_on_shard(context.layout, 0), state, state.k_tgd,
-                                      state.v_tgd, grads);
-    return grads;
+    return attention_detail::attend_alone_backward(call, context, state);
   }
-  return context.scheme == CpScheme::kRing ? attention_detail::ring_backward(context, call, key, state)
-                                           : attention_detail::all_gather_kv_backward(context, call, key, state);
+  const AttentionGrads grads = context.scheme == CpScheme::kRing
+                                   ? attention_detail::ring_backward(context, call, key, state)
+                                   : attention_detail::all_gather_kv_backward(context, call, key, state);
+  const auto type = state.q_thd.scalar_type();
+  return {grads.dq_thd.to(type), grads.dk_sgd.to(type), grads.dv_sgd.to(type)};
 }
 
 // What the autograd node keeps besides tensors: above all the context, so that the backward meets the same group.
@@ -96,11 +94,20 @@ at::Tensor cp_attention(const at::Tensor& q_thd, const at::Tensor& k_tgd, const 
 }
 
 AttentionWithLse cp_attention_forward(const at::Tensor& q_thd, const at::Tensor& k_tgd, const at::Tensor& v_tgd,
-                                      const CpContext& context, int layer, double scale) {
+                                      const CpContext& context, int layer, double scale, Phase phase) {
   const at::NoGradGuard no_grad;
-  const ExchangeKey key{context.step, context.micro_step, layer, Phase::kForward};
+  const ExchangeKey key{context.step, context.micro_step, layer, phase};
   const AttentionBlock result = forward(context, {context.kernel, scale}, key, q_thd, k_tgd, v_tgd);
   return {result.out_thd, result.lse_ht};
+}
+
+AttentionGrads cp_attention_backward(const at::Tensor& dout_thd, const at::Tensor& q_thd, const at::Tensor& k_tgd,
+                                     const at::Tensor& v_tgd, const AttentionWithLse& result, const CpContext& context,
+                                     int layer, double scale) {
+  const at::NoGradGuard no_grad;
+  const ExchangeKey key{context.step, context.micro_step, layer, Phase::kBackward};
+  return backward(context, {context.kernel, scale}, key,
+                  {q_thd, k_tgd, v_tgd, {result.out_thd, result.lse_ht}, dout_thd.contiguous()});
 }
 
 }  // namespace ringfold

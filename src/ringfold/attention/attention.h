@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "ringfold/kernels/attention.h"
 #include "ringfold/shard/cp_context.h"
 
 namespace ringfold {
@@ -16,12 +17,16 @@ namespace ringfold {
 at::Tensor cp_attention(const at::Tensor& q_thd, const at::Tensor& k_tgd, const at::Tensor& v_tgd,
                         const CpContextPtr& context, int layer, double scale, Phase phase = Phase::kForward);
 
-// Forward with its log-sum-exp (-inf for pads), without autograd; for tests and inspection.
+// Forward with its log-sum-exp (-inf for pads), without autograd.
 struct AttentionWithLse {
   at::Tensor out_thd;
   at::Tensor lse_ht;
 };
 AttentionWithLse cp_attention_forward(const at::Tensor& q_thd, const at::Tensor& k_tgd, const at::Tensor& v_tgd,
-                                      const CpContext& context, int layer, double scale);
+                                      const CpContext& context, int layer, double scale, Phase phase = Phase::kForward);
+// The gradients of that forward; for layers that bring their own backward.
+AttentionGrads cp_attention_backward(const at::Tensor& dout_thd, const at::Tensor& q_thd, const at::Tensor& k_tgd,
+                                     const at::Tensor& v_tgd, const AttentionWithLse& result, const CpContext& context,
+                                     int layer, double scale);
 
 }  // namespace ringfold

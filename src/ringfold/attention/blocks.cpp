@@ -1,8 +1,11 @@
 #include "ringfold/attention/blocks.h"
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 
 #include <limits>
+
+#include "ringfold/attention/varlen.h"
 
 namespace ringfold::attention_detail {
 namespace {
@@ -46,13 +49,22 @@ std::vector<Block> blocks_on_shard(const PackLayout& layout, int source) {
   return blocks;
 }
 
+at::ScalarType sum_type(const at::Tensor& x) {
+  return at::toOpMathType(x.scalar_type());
+}
+
 AttentionBlock empty_result(const at::Tensor& q_thd) {
-  return {at::zeros(q_thd.sizes(), q_thd.options()),
-          at::full({q_thd.size(1), q_thd.size(0)}, -std::numeric_limits<double>::infinity(), q_thd.options())};
+  const auto options = q_thd.options().dtype(sum_type(q_thd));
+  const double nothing = -std::numeric_limits<double>::infinity();
+  // The GPU's kernels want log-sum-exps token-major in memory.
+  const at::Tensor lse_ht = q_thd.is_cuda() ? at::full({q_thd.size(0), q_thd.size(1)}, nothing, options).t()
+                                            : at::full({q_thd.size(1), q_thd.size(0)}, nothing, options);
+  return {at::zeros(q_thd.sizes(), options), lse_ht};
 }
 
 void attend(const AttentionCall& call, const std::vector<Block>& blocks, const at::Tensor& q_thd,
             const at::Tensor& k_sgd, const at::Tensor& v_sgd, AttentionBlock& result) {
+  if (uses_varlen(call, q_thd)) return attend_varlen(call, blocks, q_thd, k_sgd, v_sgd, result);
   const auto forward = call.kernel == AttentionKernel::kFlash ? flash_attention_forward : reference_attention_forward;
   for (const Block& block : blocks) {
     const AttentionBlock part =
@@ -69,6 +81,7 @@ void attend(const AttentionCall& call, const std::vector<Block>& blocks, const a
 
 void attend_backward(const AttentionCall& call, const std::vector<Block>& blocks, const ForwardState& state,
                      const at::Tensor& k_sgd, const at::Tensor& v_sgd, AttentionGrads& grads) {
+  if (uses_varlen(call, state.q_thd)) return attend_varlen_backward(call, blocks, state, k_sgd, v_sgd, grads);
   const auto backward =
       call.kernel == AttentionKernel::kFlash ? flash_attention_backward : reference_attention_backward;
   for (const Block& block : blocks) {

@@ -41,19 +41,32 @@ struct AttentionCall {
   double scale = 1;
 };
 
-// A result that no block has touched: out 0, lse -inf.
-AttentionBlock empty_result(const at::Tensor& q_thd);
-
-// Adds the blocks to the result. A row's causal block comes before its full ones.
-void attend(const AttentionCall& call, const std::vector<Block>& blocks, const at::Tensor& q_thd,
-            const at::Tensor& k_sgd, const at::Tensor& v_sgd, AttentionBlock& result);
-
 // The inputs and the merged result of the forward, and the gradient of its output.
 struct ForwardState {
   at::Tensor q_thd, k_tgd, v_tgd;  // of this rank
   AttentionBlock result;
   at::Tensor dout_thd;
 };
+
+// The type in which results and gradients are summed: fp32 for half precision, else the type itself.
+at::ScalarType sum_type(const at::Tensor& x);
+// A result that no block has touched: out 0, lse -inf, in the sum type.
+AttentionBlock empty_result(const at::Tensor& q_thd);
+
+// Adds the blocks to the result. A row's causal block comes before its full ones.
+void attend(const AttentionCall& call, const std::vector<Block>& blocks, const at::Tensor& q_thd,
+            const at::Tensor& k_sgd, const at::Tensor& v_sgd, AttentionBlock& result);
+
+// The blocks on the shard of group rank `source`, all samples in one kernel call where the kernel can.
+void attend_shard(const AttentionCall& call, const CpContext& context, int source, const at::Tensor& q_thd,
+                  const at::Tensor& k_tgd, const at::Tensor& v_tgd, AttentionBlock& result);
+void attend_shard_backward(const AttentionCall& call, const CpContext& context, int source, const ForwardState& state,
+                           const at::Tensor& k_tgd, const at::Tensor& v_tgd, AttentionGrads& grads);
+
+// A group of one: every sample's causal attention. The result has the type of the inputs.
+AttentionBlock attend_alone(const AttentionCall& call, const CpContext& context, const at::Tensor& q_thd,
+                            const at::Tensor& k_tgd, const at::Tensor& v_tgd);
+AttentionGrads attend_alone_backward(const AttentionCall& call, const CpContext& context, const ForwardState& state);
 
 // Adds the gradients of the blocks into dq, dk, dv.
 void attend_backward(const AttentionCall& call, const std::vector<Block>& blocks, const ForwardState& state,

@@ -42,7 +42,7 @@ AttentionBlock ring_forward(const CpContext& context, const AttentionCall& call,
   for (int hop = 0; hop < group.size; ++hop) {
     std::unique_ptr<Hop> kv_hop;
     if (hop + 1 < group.size) kv_hop = std::make_unique<Hop>(context, kv_2tgd, key);
-    attend(call, blocks_on_shard(context.layout, source_at(group, hop)), q_thd, kv_2tgd[0], kv_2tgd[1], result);
+    attend_shard(call, context, source_at(group, hop), q_thd, kv_2tgd[0], kv_2tgd[1], result);
     if (kv_hop) kv_2tgd = kv_hop->wait();
   }
   return result;
@@ -51,15 +51,16 @@ AttentionBlock ring_forward(const CpContext& context, const AttentionCall& call,
 AttentionGrads ring_backward(const CpContext& context, const AttentionCall& call, const ExchangeKey& key,
                              const ForwardState& state) {
   const CpGroup& group = context.group;
-  const at::Tensor dq_thd = at::zeros(state.q_thd.sizes(), state.q_thd.options());
+  const auto sum_options = state.q_thd.options().dtype(sum_type(state.q_thd));
+  const at::Tensor dq_thd = at::zeros(state.q_thd.sizes(), sum_options);
   at::Tensor kv_2tgd = at::stack({state.k_tgd, state.v_tgd});
   std::unique_ptr<Hop> dkv_hop;
   for (int hop = 0; hop < group.size; ++hop) {
     std::unique_ptr<Hop> kv_hop;
     if (hop + 1 < group.size) kv_hop = std::make_unique<Hop>(context, kv_2tgd, key);
-    const at::Tensor dkv_2tgd = at::zeros_like(kv_2tgd);
+    const at::Tensor dkv_2tgd = at::zeros(kv_2tgd.sizes(), sum_options);
     AttentionGrads grads{dq_thd, dkv_2tgd[0], dkv_2tgd[1]};
-    attend_backward(call, blocks_on_shard(context.layout, source_at(group, hop)), state, kv_2tgd[0], kv_2tgd[1], grads);
+    attend_shard_backward(call, context, source_at(group, hop), state, kv_2tgd[0], kv_2tgd[1], grads);
     // The sum that earlier ranks made for this shard arrives one hop behind it; it goes on with the own part added.
     if (dkv_hop) dkv_2tgd.add_(dkv_hop->wait());
     dkv_hop = std::make_unique<Hop>(context, dkv_2tgd, key);

@@ -1,5 +1,5 @@
 // Attention of one block of queries on one block of keys of ONE sequence, with its log-sum-exp, so that blocks can be
-// merged exactly. fp32 and fp64 on the CPU.
+// merged exactly. fp32 and fp64; the fused operator on the CPU only (on a GPU: varlen_attention.h).
 // Legend: t query tokens, s key tokens, h query heads, g KV heads (h a multiple of g: query head i reads KV head
 // i / (h / g)), d head dim. lse: natural logarithm.
 #pragma once
@@ -40,7 +40,7 @@ AttentionGrads flash_attention_backward(const at::Tensor& dout_thd, const at::Te
                                         BlockMask mask, double scale);
 
 // Merges a block into an accumulated result in place: out = sum of exp(lse_i - lse) out_i, lse = log sum exp(lse_i).
-// An empty accumulator has lse = -inf; two empty blocks stay empty (no NaN).
+// An empty accumulator has lse = -inf; two empty blocks stay empty (no NaN). The accumulator may have the wider type.
 void merge_attention_(AttentionBlock& accumulated, const AttentionBlock& block);
 
 }  // namespace ringfold

@@ -1,11 +1,14 @@
 #include "ringfold/kernels/linear_log_prob.h"
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 
 #include "ringfold/base/error.h"
+#include "ringfold/kernels/add_product.h"
+#include "ringfold/kernels/fused.h"
 
 namespace ringfold {
 namespace {
@@ -13,22 +16,80 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// The GPU's kernels do in one pass over the logits what the plain operations below do in many.
+bool has_fused_scores(const at::Tensor& logits_nv) {
+  return logits_nv.is_cuda() && logits_nv.scalar_type() == at::kFloat;
+}
+
+// Logits still undivided by the temperature.
+at::Tensor raw_logits(const at::Tensor& hidden_nh, const at::Tensor& weight_vh) {
+  const auto type = at::toOpMathType(hidden_nh.scalar_type());
+  return type == hidden_nh.scalar_type() ? at::mm(hidden_nh, weight_vh.t()) : at::mm(hidden_nh, weight_vh.t(), type);
+}
+
 at::Tensor chunk_logits(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, double temperature) {
-  at::Tensor logits_nv = at::matmul(hidden_nh, weight_vh.t());
+  at::Tensor logits_nv = raw_logits(hidden_nh, weight_vh);
   if (temperature != 1.0) logits_nv.div_(temperature);
   return logits_nv;
+}
+
+// One chunk, as the backward meets it.
+struct Chunk {
+  at::Tensor hidden_nh, weight_vh, target_n, lse_n, entropy_n;
+  double temperature;
+};
+
+// d logits from the gradients of log-prob and entropy, of which at least one is defined.
+at::Tensor logits_gradient(const Chunk& chunk, const at::Tensor& dlog_prob_n, const at::Tensor& dentropy_n) {
+  if (has_fused_scores(chunk.lse_n)) {
+    const auto contiguous = [](const at::Tensor& x) { return x.defined() ? x.contiguous() : x; };
+    return fused::log_prob_backward(raw_logits(chunk.hidden_nh, chunk.weight_vh), chunk.target_n, chunk.lse_n,
+                                    chunk.entropy_n, contiguous(dlog_prob_n), contiguous(dentropy_n), chunk.temperature,
+                                    chunk.hidden_nh.scalar_type());
+  }
+  at::Tensor log_p_nv = chunk_logits(chunk.hidden_nh, chunk.weight_vh, chunk.temperature);
+  log_p_nv.sub_(chunk.lse_n.unsqueeze(1));
+  const at::Tensor p_nv = log_p_nv.exp();
+  at::Tensor dlogits_nv;
+  if (dentropy_n.defined()) {
+    // -p (log p + entropy) * dentropy
+    dlogits_nv = log_p_nv.add_(chunk.entropy_n.unsqueeze(1));
+    dlogits_nv.mul_(p_nv).mul_(dentropy_n.unsqueeze(1)).neg_();
+  }
+  if (dlog_prob_n.defined()) {
+    // (onehot - p) * dlog_prob
+    const at::Tensor dlog_prob_1 = dlog_prob_n.unsqueeze(1);
+    if (dlogits_nv.defined()) {
+      dlogits_nv.addcmul_(p_nv, dlog_prob_1, -1);
+    } else {
+      dlogits_nv = p_nv.mul_(dlog_prob_1).neg_();
+    }
+    dlogits_nv.scatter_add_(1, chunk.target_n.unsqueeze(1), dlog_prob_1.contiguous());
+  }
+  if (chunk.temperature != 1.0) dlogits_nv.div_(chunk.temperature);
+  return dlogits_nv;
 }
 
 struct LinearLogProb : torch::autograd::Function<LinearLogProb> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden_nh, const at::Tensor& weight_vh,
                                const at::Tensor& target_n, int64_t chunk_rows, double temperature) {
     const int64_t rows = hidden_nh.size(0);
-    const at::Tensor log_prob_n = at::empty({rows}, hidden_nh.options());
-    const at::Tensor entropy_n = at::empty({rows}, hidden_nh.options());
-    const at::Tensor lse_n = at::empty({rows}, hidden_nh.options());
+    const auto options = hidden_nh.options().dtype(at::toOpMathType(hidden_nh.scalar_type()));
+    const at::Tensor log_prob_n = at::empty({rows}, options);
+    const at::Tensor entropy_n = at::empty({rows}, options);
+    const at::Tensor lse_n = at::empty({rows}, options);
     const at::Tensor greedy_n = at::empty({rows}, hidden_nh.options().dtype(at::kBool));
     for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
       const int64_t end = std::min(rows, begin + chunk_rows);
+      if (has_fused_scores(log_prob_n)) {
+        const fused::RowScores scores = fused::log_prob(raw_logits(hidden_nh.slice(0, begin, end), weight_vh),
+                                                        target_n.slice(0, begin, end), temperature);
+        log_prob_n.slice(0, begin, end).copy_(scores.log_prob_n);
+        entropy_n.slice(0, begin, end).copy_(scores.entropy_n);
+        lse_n.slice(0, begin, end).copy_(scores.lse_n);
+        greedy_n.slice(0, begin, end).copy_(scores.greedy_n);
+        continue;
+      }
       // With x = logits - max and s = sum exp(x): log p = x - log s, entropy = log s - sum exp(x) x / s. One
       // exponential and two buffers of a chunk.
       at::Tensor x_nv = chunk_logits(hidden_nh.slice(0, begin, end), weight_vh, temperature);
@@ -59,37 +120,29 @@ struct LinearLogProb : torch::autograd::Function<LinearLogProb> {
     const double temperature = ctx->saved_data["temperature"].toDouble();
     const int64_t rows = hidden_nh.size(0);
 
+    const auto wide = at::toOpMathType(hidden_nh.scalar_type());
     at::Tensor dhidden_nh, dweight_vh;
     if (ctx->needs_input_grad(0)) dhidden_nh = at::zeros_like(hidden_nh);
-    if (ctx->needs_input_grad(1)) dweight_vh = at::zeros_like(weight_vh);
+    // A gradient that exists in the wider type takes the sum itself, and autograd gets none.
+    const bool direct = weight_vh.grad().defined() && wide != weight_vh.scalar_type();
+    if (direct) {
+      dweight_vh = weight_vh.grad();
+    } else if (ctx->needs_input_grad(1)) {
+      dweight_vh = at::zeros(weight_vh.sizes(), weight_vh.options().dtype(wide));
+    }
     const bool reached = dlog_prob_n.defined() || dentropy_n.defined();
     for (int64_t begin = 0; reached && begin < rows; begin += chunk_rows) {
       const int64_t end = std::min(rows, begin + chunk_rows);
       const at::Tensor hidden_chunk = hidden_nh.slice(0, begin, end);
-      at::Tensor log_p_nv = chunk_logits(hidden_chunk, weight_vh, temperature);
-      log_p_nv.sub_(lse_n.slice(0, begin, end).unsqueeze(1));
-      const at::Tensor p_nv = log_p_nv.exp();
-      at::Tensor dlogits_nv;
-      if (dentropy_n.defined()) {
-        // -p (log p + entropy) * dentropy
-        dlogits_nv = log_p_nv.add_(entropy_n.slice(0, begin, end).unsqueeze(1));
-        dlogits_nv.mul_(p_nv).mul_(dentropy_n.slice(0, begin, end).unsqueeze(1)).neg_();
-      }
-      if (dlog_prob_n.defined()) {
-        // (onehot - p) * dlog_prob
-        const at::Tensor dlog_prob_1 = dlog_prob_n.slice(0, begin, end).unsqueeze(1);
-        if (dlogits_nv.defined()) {
-          dlogits_nv.addcmul_(p_nv, dlog_prob_1, -1);
-        } else {
-          dlogits_nv = p_nv.mul_(dlog_prob_1).neg_();
-        }
-        dlogits_nv.scatter_add_(1, target_n.slice(0, begin, end).unsqueeze(1), dlog_prob_1.contiguous());
-      }
-      if (temperature != 1.0) dlogits_nv.div_(temperature);
-      if (dhidden_nh.defined()) dhidden_nh.slice(0, begin, end).copy_(at::matmul(dlogits_nv, weight_vh));
-      if (dweight_vh.defined()) dweight_vh.addmm_(dlogits_nv.t(), hidden_chunk);
+      const auto of_chunk = [&](const at::Tensor& x) { return x.defined() ? x.slice(0, begin, end) : x; };
+      at::Tensor dlogits_nv = logits_gradient(
+          {hidden_chunk, weight_vh, of_chunk(target_n), of_chunk(lse_n), of_chunk(entropy_n), temperature},
+          of_chunk(dlog_prob_n), of_chunk(dentropy_n));
+      dlogits_nv = dlogits_nv.to(hidden_nh.scalar_type());
+      if (dhidden_nh.defined()) dhidden_nh.slice(0, begin, end).copy_(at::mm(dlogits_nv, weight_vh));
+      if (dweight_vh.defined()) add_product(dweight_vh, dlogits_nv.t(), hidden_chunk);
     }
-    return {dhidden_nh, dweight_vh, at::Tensor(), at::Tensor(), at::Tensor()};
+    return {dhidden_nh, direct ? at::Tensor() : dweight_vh, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 

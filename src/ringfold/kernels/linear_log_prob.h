@@ -19,6 +19,7 @@ struct LinearLogProbOptions {
   double temperature = 1.0;
 };
 
+// Half precision gives logits, scores and weight gradients in fp32 (GPU only).
 // hidden (n, h), weight (v, h), target (n) int64 in [0, v). n = 0 gives empty results that still join the backward.
 // Gradients: d log_prob = onehot - p; d entropy = -p (log p + entropy). Logits are recomputed in the backward.
 TokenScores linear_log_prob(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& target_n,

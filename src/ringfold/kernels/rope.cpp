@@ -11,8 +11,9 @@ using torch::autograd::variable_list;
 
 at::Tensor rotate(const at::Tensor& x_thd, const at::Tensor& cos_td, const at::Tensor& sin_td) {
   const int64_t half = x_thd.size(2) / 2;
-  const at::Tensor turned = at::cat({x_thd.slice(2, half).neg(), x_thd.slice(2, 0, half)}, 2);
-  return at::mul(x_thd, cos_td.unsqueeze(1)).addcmul_(turned, sin_td.unsqueeze(1));
+  const at::Tensor wide_thd = x_thd.to(cos_td.scalar_type());
+  const at::Tensor turned = at::cat({wide_thd.slice(2, half).neg(), wide_thd.slice(2, 0, half)}, 2);
+  return at::mul(wide_thd, cos_td.unsqueeze(1)).addcmul_(turned, sin_td.unsqueeze(1)).to(x_thd.scalar_type());
 }
 
 struct Rope : torch::autograd::Function<Rope> {

@@ -16,6 +16,7 @@
 
 #include "ringfold/mesh/exchange_collectives.h"
 #include "ringfold/mesh/gloo/gloo_group.h"
+#include "ringfold/mesh/nccl_lane.h"
 #include "ringfold/mesh/network.h"
 #include "ringfold/mesh/single_rank.h"
 
@@ -189,7 +190,7 @@ std::vector<Rendezvous::Status> Rendezvous::agree(const std::string& name, const
   return failures;
 }
 
-LaneComms Rendezvous::connect_lane(const std::vector<Rank>& lane, const std::string& name) {
+LaneComms Rendezvous::connect_lane(const std::vector<Rank>& lane, const std::string& name, c10::Device device) {
   if (lane.size() == 1) return single_rank_comms();
   const auto own = std::find(lane.begin(), lane.end(), rank_);
   RINGFOLD_ASSERT(own != lane.end(), fmt::format("rank {} is not in lane {}", rank_.value(), name));
@@ -206,9 +207,11 @@ LaneComms Rendezvous::connect_lane(const std::vector<Rank>& lane, const std::str
     return *group;
   };
   // Two groups: a reduction on the one never waits behind context-parallel traffic on the other.
+  auto reductions = make_exchange_collectives(make_gloo_exchange(connect("reduce"), place), place.self, place.size());
+  if (!device.is_cpu()) return connect_nccl_lane(store_, name, place, device, std::move(reductions));
   LaneComms comms;
   comms.exchange = make_gloo_exchange(connect("cp"), place);
-  comms.collectives = make_exchange_collectives(make_gloo_exchange(connect("reduce"), place), place.self, place.size());
+  comms.collectives = std::move(reductions);
   return comms;
 }
 

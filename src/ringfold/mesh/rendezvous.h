@@ -2,6 +2,8 @@
 // rank with a broken flag or data file ends the job on every rank with one message instead of a hang.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -56,9 +58,11 @@ class Rendezvous {
   std::vector<std::string> all_gather(const std::string& name, const std::string& value,
                                       std::optional<std::chrono::milliseconds> limit = {});
 
-  // Gloo communicators among the given ranks (own included), own position = lane rank: one for CP traffic, one for
-  // reductions. `name` is unique to the lane. A lane of one touches no backend.
-  LaneComms connect_lane(const std::vector<Rank>& lane, const std::string& name);
+  // Communicators among the given ranks (own included), own position = lane rank: one for CP traffic, one for
+  // reductions; Gloo for tensors of the CPU, NCCL for those of `device`. `name` is unique to the lane. A lane of one
+  // touches no backend.
+  LaneComms connect_lane(const std::vector<Rank>& lane, const std::string& name,
+                         c10::Device device = c10::Device(c10::DeviceType::CPU));
 
  private:
   std::chrono::milliseconds startup_limit() const;

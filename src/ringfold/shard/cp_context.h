@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 
 #include "ringfold/mesh/exchange.h"
@@ -12,7 +13,10 @@
 namespace ringfold {
 
 enum class CpScheme { kRing, kAllGatherKv };
-enum class AttentionKernel { kReference, kFlash };  // plain ATen operations, or ATen's fused CPU operator
+// Plain ATen operations; ATen's fused operator (on a GPU FlashAttention-2, half precision only); cuDNN's (GPU only).
+enum class AttentionKernel { kReference, kFlash, kCudnn };
+
+struct VarlenBlocks;  // kernels/varlen_attention.h
 
 struct CpContext {
   CpGroup group;
@@ -22,6 +26,8 @@ struct CpContext {
   AttentionKernel kernel = AttentionKernel::kFlash;
   int64_t step = 0;
   int micro_step = 0;
+  // By source rank: the blocks of the GPU kernels, made by the first layer for all others.
+  mutable std::map<int, std::shared_ptr<const VarlenBlocks>> varlen_blocks;
 
   CpContext(CpGroup group_in, PackLayout layout_in) : group(group_in), layout(std::move(layout_in)) {}
 };

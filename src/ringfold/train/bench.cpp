@@ -5,12 +5,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "ringfold/data/jsonl.h"
 #include "ringfold/data/lengths.h"
 #include "ringfold/data/order.h"
+#include "ringfold/device/device.h"
 #include "ringfold/plan/policy_names.h"
+#include "ringfold/train/kernel_profile.h"
 #include "ringfold/train/setup.h"
 #include "ringfold/train/step.h"
 
@@ -24,6 +28,7 @@ struct PolicyResult {
   std::map<int, double> cp_token_share;
   double loss = 0;
   double padding_waste = 0;
+  int64_t peak_memory_bytes = 0;
   double median_ms() const {
     std::vector<double> sorted = step_ms;
     std::sort(sorted.begin(), sorted.end());
@@ -71,19 +76,27 @@ void record(PolicyResult& result, const StepReport& report) {
   result.loss = report.sums.loss;
   result.padding_waste = report.plan.summary.padding_waste;
   for (const auto& [size, share] : token_share_by_size(report.plan)) result.cp_token_share[size] += share;
+  result.peak_memory_bytes = std::max(result.peak_memory_bytes, report.peak_memory_bytes);
 }
 
+// What one step does, on average, and the memory that lasts from step to step.
+struct Work {
+  double tokens = 0, flops = 0;
+  int64_t state_bytes = 0;
+};
+
 void print_results(const Session& session, const BenchSettings& bench, const std::vector<PolicyResult>& results,
-                   double tokens, double flops, bool json) {
+                   const Work& work, bool json) {
   nlohmann::ordered_json out = {{"schema", 1}, {"world_size", session.env.world_size}, {"steps", bench.steps}};
+  if (!session.device.is_cpu()) out["state_bytes"] = work.state_bytes;
   if (!json) {
     fmt::print("{:<12} {:>10} {:>10} {:>10} {:>7} {:>12} {:>10} {:>9}  {}\n", "policy", "median ms", "min", "max",
                "ratio", "tok/s/rank", "TFLOP/s", "exposed", "token share by CP size");
   }
   for (const PolicyResult& result : results) {
     const double ratio = results.front().median_ms() / result.median_ms();
-    const double rate = tokens / result.median_ms() * 1e3 / session.env.world_size;
-    const double tflops = flops / result.median_ms() / 1e9 / session.env.world_size;
+    const double rate = work.tokens / result.median_ms() * 1e3 / session.env.world_size;
+    const double tflops = work.flops / result.median_ms() / 1e9 / session.env.world_size;
     const double exposed = *std::max_element(result.exposed_ms.begin(), result.exposed_ms.end());
     const auto [low, high] = std::minmax_element(result.step_ms.begin(), result.step_ms.end());
     std::string shares;
@@ -105,12 +118,35 @@ void print_results(const Session& session, const BenchSettings& bench, const std
                                   {"padding_waste", result.padding_waste},
                                   {"cp_token_share", share_json}};
     if (bench.peak_tflops > 0) row["mfu"] = tflops / bench.peak_tflops;
+    if (!session.device.is_cpu()) row["peak_memory_bytes"] = result.peak_memory_bytes;
     out["policies"].push_back(row);
     if (json) continue;
     fmt::print("{:<12} {:>10.1f} {:>10.1f} {:>10.1f} {:>6.2f}x {:>12.0f} {:>10.4f} {:>6.1f} ms  {}\n", result.name,
                result.median_ms(), *low, *high, ratio, rate, tflops, exposed, shares);
+    if (bench.peak_tflops > 0)
+      fmt::print("{:<12} {:.1f} % of {:g} TFLOP/s\n", "", 100 * tflops / bench.peak_tflops, bench.peak_tflops);
+    if (!session.device.is_cpu()) {
+      fmt::print("{:<12} peak memory {:.2f} GB, of it weights, gradients and optimizer {:.2f} GB\n", "",
+                 static_cast<double>(result.peak_memory_bytes) / 1e9, static_cast<double>(work.state_bytes) / 1e9);
+    }
   }
   if (json) fmt::print("{}\n", out.dump());
+}
+
+// Every rank runs the step; rank 0 records its own kernels.
+void profile_policies(Session& session, TrainState& state, const StepBatch& batch, const BenchSettings& bench) {
+  std::ofstream file;
+  if (session.is_main()) file.open(bench.profile);
+  int64_t step = bench.warmup_steps + bench.steps;
+  for (const std::string& policy : bench.policies) {
+    use_policy(session, policy);
+    if (session.is_main()) start_kernel_profile();
+    train_step(session, state, batch, ++step, 0);
+    if (session.is_main()) file << policy << ": " << to_text(stop_kernel_profile(), 40) << '\n';
+  }
+  if (session.is_main() && !file.flush()) {
+    throw RunError(fmt::format("[bench] cannot write {}. Hint: does its folder exist?", bench.profile));
+  }
 }
 
 }  // namespace
@@ -138,10 +174,13 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
   });
   Session& session = *session_owner;
   FlatParameters flat(model->parameters());
-  TrainState state{*model, flat};
+  std::optional<AdamW> optimizer;
+  if (bench.update) optimizer.emplace(flat, AdamWOptions{});
+  TrainState state{*model, flat, optimizer ? &*optimizer : nullptr};
+  const int64_t state_bytes = device_memory(session.device).allocated_bytes;
 
   std::vector<PolicyResult> results;
-  for (const std::string& policy : bench.policies) results.push_back({policy, {}, {}, {}, 0, 0});
+  for (const std::string& policy : bench.policies) results.push_back({policy, {}, {}, {}, 0, 0, 0});
   const auto count = static_cast<int64_t>(files.data.samples.size());
   double tokens = 0, flops = 0;
   for (int64_t step = 0; step < bench.warmup_steps + bench.steps; ++step) {
@@ -154,7 +193,7 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
       // Every other step in reverse order, so that no policy always runs first.
       PolicyResult& result = results[step % 2 == 0 ? p : results.size() - 1 - p];
       use_policy(session, result.name);
-      const StepReport report = train_step(session, state, batch, step + 1, 0);
+      const StepReport report = train_step(session, state, batch, step + 1, bench.update ? settings.lr : 0);
       if (!measured) continue;
       record(result, report);
       if (p > 0) continue;
@@ -163,7 +202,13 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
                static_cast<double>(bench.steps);
     }
   }
-  if (session.is_main()) print_results(session, bench, results, tokens, flops, json);
+  if (!bench.profile.empty() && !session.device.is_cpu()) {
+    const StepBatch batch(files.data,
+                          global_batch(count, settings.global_batch_size, 1, settings.seed, settings.shuffle).indices,
+                          settings.loss_aggregation);
+    profile_policies(session, state, batch, bench);
+  }
+  if (session.is_main()) print_results(session, bench, results, {tokens, flops, state_bytes}, json);
   return 0;
 }
 

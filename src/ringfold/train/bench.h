@@ -15,10 +15,12 @@ struct BenchSettings {
   std::string lengths_file;  // one length a line; samples get seeded random tokens. Or --data in RunSettings
   int64_t steps = 5;         // global batches measured for each policy
   int64_t warmup_steps = 1;  // run and thrown away
+  bool update = false;       // the optimizer step is part of what is timed
+  std::string profile;       // file for the kernel times of one more step of each policy (GPU)
   double peak_tflops = 0;    // of one device, for MFU; 0: MFU is not shown
 };
 
-// Whole `ringfold bench`: forward, backward and reduction of each global batch under each policy (no update). Prints a
+// Whole `ringfold bench`: forward, backward and reduction of each global batch under each policy. Prints a
 // table, or JSON, on rank 0.
 int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, bool json);
 

@@ -27,9 +27,9 @@ struct MergeBuffer {
 };
 
 void put_scores(MergeBuffer& buffer, const PackInputs& inputs, const TokenScores& scores) {
-  const at::Tensor log_prob = scores.log_prob_n.to(at::kDouble).contiguous();
-  const at::Tensor entropy = scores.entropy_n.to(at::kDouble).contiguous();
-  const at::Tensor greedy = scores.greedy_n.to(at::kDouble).contiguous();
+  const at::Tensor log_prob = scores.log_prob_n.to(at::kDouble).cpu().contiguous();
+  const at::Tensor entropy = scores.entropy_n.to(at::kDouble).cpu().contiguous();
+  const at::Tensor greedy = scores.greedy_n.to(at::kDouble).cpu().contiguous();
   auto out = buffer.values.accessor<double, 2>();
   for (size_t n = 0; n < inputs.origins.size(); ++n) {
     const int64_t column = buffer.begin[inputs.origins[n].sample] + inputs.origins[n].response_token;
@@ -69,7 +69,8 @@ std::vector<SampleScores> score_samples(Session& session, const DenseModel& mode
     const PackPlace place{session.exchange, session.lane_rank, step, static_cast<int>(m)};
     with_memory_check(*group, place, [&] {
       const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
-      const PackInputs inputs = pack_inputs(batch, *group, context->layout, ScoredRows::kResponseTokens);
+      const PackInputs inputs =
+          pack_inputs(batch, *group, context->layout, ScoredRows::kResponseTokens, session.device);
       put_scores(buffer, inputs, score_pack(model, session.settings, inputs, context));
     });
   }

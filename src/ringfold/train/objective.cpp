@@ -15,13 +15,24 @@ void LossSums::add(const LossSums& other) {
   ratio_deviation = std::max(ratio_deviation, other.ratio_deviation);
 }
 
+LossSums read_sums(const std::vector<at::Tensor>& packs) {
+  LossSums total;
+  if (packs.empty()) return total;
+  const at::Tensor all = at::stack(packs).cpu();
+  const auto values = all.accessor<double, 2>();
+  for (int64_t i = 0; i < all.size(0); ++i) {
+    total.add({values[i][0], values[i][1], values[i][2], values[i][3], values[i][4], values[i][5]});
+  }
+  return total;
+}
+
 ObjectiveResult token_loss(const RunSettings& settings, const TokenScores& scores, const TokenTerms& terms) {
   // fp64 from here on: a handful of elementwise operations on one number a token, and the sum is what users compare.
   const at::Tensor log_prob_n = scores.log_prob_n.to(at::kDouble);
+  const auto options = log_prob_n.options().requires_grad(false);
+  const at::Tensor none = at::zeros({}, options);
   ObjectiveResult result;
-  LossSums& sums = result.sums;
-  sums.tokens = static_cast<double>(log_prob_n.numel());
-  sums.entropy = scores.entropy_n.detach().sum(at::kDouble).item<double>();
+  at::Tensor clipped = none, old_minus_new = none, ratio_deviation = none;
   if (settings.objective == Objective::kSft) {
     result.loss = (terms.weight_n * log_prob_n).sum().neg();
   } else {
@@ -34,12 +45,14 @@ ObjectiveResult token_loss(const RunSettings& settings, const TokenScores& score
     const at::Tensor clipped_n = -terms.advantage_n * ratio_n.clamp(low, high);
     result.loss = (terms.weight_n * at::maximum(plain_n, clipped_n)).sum();
     if (log_prob_n.numel() > 0) {
-      sums.clipped = clipped_n.gt(plain_n).sum().item<double>();
-      sums.old_minus_new = difference_n.sum().neg().item<double>();
-      sums.ratio_deviation = (ratio_n - 1).abs().max().item<double>();
+      clipped = clipped_n.gt(plain_n).sum().to(at::kDouble);
+      old_minus_new = difference_n.detach().sum().neg();
+      ratio_deviation = (ratio_n.detach() - 1).abs().max();
     }
   }
-  sums.loss = result.loss.item<double>();
+  const at::Tensor tokens = at::full({}, static_cast<double>(log_prob_n.numel()), options);
+  result.sums_n = at::stack({result.loss.detach(), tokens, scores.entropy_n.detach().sum(at::kDouble), clipped,
+                             old_minus_new, ratio_deviation});
   return result;
 }
 

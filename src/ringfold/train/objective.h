@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "ringfold/kernels/linear_log_prob.h"
 #include "ringfold/train/settings.h"
@@ -33,9 +34,12 @@ struct LossSums {
 };
 
 struct ObjectiveResult {
-  at::Tensor loss;  // scalar fp64, differentiable; 0 without loss tokens, still joined to the graph
-  LossSums sums;
+  at::Tensor loss;    // scalar fp64, differentiable; 0 without loss tokens, still joined to the graph
+  at::Tensor sums_n;  // the LossSums in their order, fp64, where the scores are: reading them would stop the host
 };
+
+// Adds up the sums of packs, in order; waits for the device.
+LossSums read_sums(const std::vector<at::Tensor>& packs);
 
 ObjectiveResult token_loss(const RunSettings& settings, const TokenScores& scores, const TokenTerms& terms);
 

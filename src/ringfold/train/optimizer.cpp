@@ -1,12 +1,23 @@
 #include "ringfold/train/optimizer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
 
 namespace ringfold {
+namespace {
+
+// In pieces, so that temporaries stay small beside the model; a GPU wants long ones.
+template <typename Body>
+void for_each_piece(const at::Tensor& flat, Body body) {
+  const int64_t piece = flat.is_cpu() ? int64_t{1} << 22 : int64_t{1} << 27;
+  for (int64_t begin = 0; begin < flat.numel(); begin += piece) body(begin, std::min(piece, flat.numel() - begin));
+}
+
+}  // namespace
 
 FlatParameters::FlatParameters(std::vector<Parameter>& parameters) {
   const c10::NoGradGuard no_grad;
@@ -17,8 +28,9 @@ FlatParameters::FlatParameters(std::vector<Parameter>& parameters) {
     total += parameter.value.numel();
   }
   const auto options = parameters.front().value.options().requires_grad(false);
+  const at::ScalarType wide = at::toOpMathType(parameters.front().value.scalar_type());
   values_ = at::empty({total}, options);
-  gradients_ = at::zeros({total}, options);
+  gradients_ = at::zeros({total}, options.dtype(wide));
   for (size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor& value = parameters[i].value;
     const Segment& segment = segments_[i];
@@ -27,6 +39,11 @@ FlatParameters::FlatParameters(std::vector<Parameter>& parameters) {
     value.set_data(view);
     value.mutable_grad() = gradients_.narrow(0, segment.begin, segment.size).view(segment.shape);
   }
+  masters_ = values_.to(wide);
+}
+
+void FlatParameters::publish_masters() {
+  if (!masters_.is_same(values_)) values_.copy_(masters_);
 }
 
 void FlatParameters::zero_gradients() {
@@ -42,39 +59,63 @@ std::vector<NamedTensor> FlatParameters::named_gradients() const {
 }
 
 double FlatParameters::gradient_norm() const {
-  // In pieces, so that the fp64 copy stays small.
-  constexpr int64_t kPiece = int64_t{1} << 22;
-  double sum = 0;
-  for (int64_t begin = 0; begin < gradients_.numel(); begin += kPiece) {
-    const auto piece = gradients_.narrow(0, begin, std::min(kPiece, gradients_.numel() - begin)).to(at::kDouble);
-    sum += piece.dot(piece).item<double>();
-  }
-  return std::sqrt(sum);
+  const at::Tensor sum = at::zeros({}, gradients_.options().dtype(at::kDouble));
+  for_each_piece(gradients_, [&](int64_t begin, int64_t size) {
+    const at::Tensor piece = gradients_.narrow(0, begin, size).to(at::kDouble);
+    sum.add_(piece.dot(piece));
+  });
+  return std::sqrt(sum.item<double>());
 }
 
 AdamW::AdamW(FlatParameters& parameters, const AdamWOptions& options)
     : parameters_(parameters),
       options_(options),
-      first_moment_(at::zeros_like(parameters.values())),
-      second_moment_(at::zeros_like(parameters.values())) {}
+      first_moment_(at::zeros_like(parameters.masters())),
+      second_moment_(at::zeros_like(parameters.masters())) {}
 
 void AdamW::step(double lr, double gradient_scale) {
   const c10::NoGradGuard no_grad;
   ++steps_;
   const double correction1 = 1 - std::pow(options_.beta1, static_cast<double>(steps_));
   const double correction2 = 1 - std::pow(options_.beta2, static_cast<double>(steps_));
-  at::Tensor& gradient = parameters_.gradients();
-  if (gradient_scale != 1) gradient.mul_(gradient_scale);
-  first_moment_.mul_(options_.beta1).add_(gradient, 1 - options_.beta1);
-  second_moment_.mul_(options_.beta2).addcmul_(gradient, gradient, 1 - options_.beta2);
-  at::Tensor& values = parameters_.values();
+  at::Tensor& values = parameters_.masters();
+  if (values.is_cuda() && values.scalar_type() == at::kFloat) {
+    step_on_gpu({gradient_scale, options_.beta1, options_.beta2, options_.eps, 1 - lr * options_.weight_decay,
+                 lr / correction1, 1 / std::sqrt(correction2)});
+    return;
+  }
   if (options_.weight_decay != 0) {
     for (const FlatParameters::Segment& segment : parameters_.segments()) {
       if (segment.weight_decay) values.narrow(0, segment.begin, segment.size).mul_(1 - lr * options_.weight_decay);
     }
   }
-  const auto denominator = (second_moment_.sqrt() / std::sqrt(correction2)).add_(options_.eps);
-  values.addcdiv_(first_moment_, denominator, -lr / correction1);
+  for_each_piece(values, [&](int64_t begin, int64_t size) {
+    const at::Tensor gradient = parameters_.gradients().narrow(0, begin, size);
+    const at::Tensor first = first_moment_.narrow(0, begin, size), second = second_moment_.narrow(0, begin, size);
+    if (gradient_scale != 1) gradient.mul_(gradient_scale);
+    first.mul_(options_.beta1).add_(gradient, 1 - options_.beta1);
+    second.mul_(options_.beta2).addcmul_(gradient, gradient, 1 - options_.beta2);
+    const at::Tensor denominator = (second.sqrt() / std::sqrt(correction2)).add_(options_.eps);
+    values.narrow(0, begin, size).addcdiv_(first, denominator, -lr / correction1);
+  });
+  parameters_.publish_masters();
+}
+
+// One kernel a run of parameters that decay, or do not, alike.
+void AdamW::step_on_gpu(const fused::AdamWCall& call) {
+  const auto& segments = parameters_.segments();
+  const bool masters = !parameters_.masters().is_same(parameters_.values());
+  for (size_t i = 0; i < segments.size();) {
+    size_t end = i + 1;
+    while (end < segments.size() && segments[end].weight_decay == segments[i].weight_decay) ++end;
+    const int64_t begin = segments[i].begin, size = segments[end - 1].begin + segments[end - 1].size - begin;
+    const auto part = [&](const at::Tensor& flat) { return flat.narrow(0, begin, size); };
+    fused::AdamWCall own = call;
+    if (!segments[i].weight_decay) own.weight_decay_factor = 1;
+    fused::adamw(part(parameters_.gradients()), part(parameters_.masters()), part(first_moment_), part(second_moment_),
+                 masters ? part(parameters_.values()) : at::Tensor(), own);
+    i = end;
+  }
 }
 
 double clip_factor(double norm, double max_norm) {

@@ -6,18 +6,23 @@
 #include <cstdint>
 #include <vector>
 
+#include "ringfold/kernels/fused.h"
 #include "ringfold/models/qwen3/model.h"
 
 namespace ringfold {
 
 // Makes every parameter and its gradient a view of one flat buffer each, so that one reduction, one norm and one update
-// cover the model. The backward accumulates into the views in place.
+// cover the model. The backward accumulates into the views in place. Weights of half precision have gradients and
+// master weights of fp32; for other types the weights are the masters.
 class FlatParameters {
  public:
   explicit FlatParameters(std::vector<Parameter>& parameters);
 
   at::Tensor& gradients() { return gradients_; }
   at::Tensor& values() { return values_; }
+  at::Tensor& masters() { return masters_; }
+  // Copies the masters into the weights that the model reads.
+  void publish_masters();
   void zero_gradients();
   // Views of the flat gradient, by parameter.
   std::vector<NamedTensor> named_gradients() const;
@@ -35,7 +40,7 @@ class FlatParameters {
 
  private:
   std::vector<Segment> segments_;
-  at::Tensor values_, gradients_;
+  at::Tensor values_, masters_, gradients_;
 };
 
 struct AdamWOptions {
@@ -54,6 +59,8 @@ class AdamW {
   void step(double lr, double gradient_scale);
 
  private:
+  void step_on_gpu(const fused::AdamWCall& call);
+
   FlatParameters& parameters_;
   AdamWOptions options_;
   int64_t steps_ = 0;

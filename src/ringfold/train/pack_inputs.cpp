@@ -1,17 +1,10 @@
 #include "ringfold/train/pack_inputs.h"
 
-#include <ATen/ATen.h>
-
+#include "ringfold/device/device.h"
 #include "ringfold/shard/split.h"
 
 namespace ringfold {
 namespace {
-
-template <typename T>
-at::Tensor to_tensor(const std::vector<T>& values) {
-  const auto type = std::is_same_v<T, int64_t> ? at::kLong : at::kDouble;
-  return at::from_blob(const_cast<T*>(values.data()), {static_cast<int64_t>(values.size())}, type).clone();
-}
 
 double advantage_of(const StepBatch& batch, size_t sample, int64_t response_token) {
   const Sample& source = *batch.samples[sample];
@@ -26,7 +19,8 @@ double old_log_prob_of(const StepBatch& batch, size_t sample, int64_t response_t
 
 }  // namespace
 
-PackInputs pack_inputs(const StepBatch& batch, const PlannedGroup& group, const PackLayout& layout, ScoredRows scored) {
+PackInputs pack_inputs(const StepBatch& batch, const PlannedGroup& group, const PackLayout& layout, ScoredRows scored,
+                       at::Device device) {
   std::vector<size_t> members;
   std::vector<std::span<const int64_t>> tokens;
   for (const SampleId id : group.samples) {
@@ -58,10 +52,10 @@ PackInputs pack_inputs(const StepBatch& batch, const PlannedGroup& group, const 
       advantages.push_back(advantage_of(batch, sample, response_token));
     }
   }
-  inputs.ids_t = to_tensor(ids);
-  inputs.rows_n = to_tensor(picked);
-  inputs.target_n = to_tensor(picked_targets);
-  inputs.terms = {to_tensor(weights), to_tensor(old_log_probs), to_tensor(advantages)};
+  inputs.ids_t = to_device(ids, device);
+  inputs.rows_n = to_device(picked, device);
+  inputs.target_n = to_device(picked_targets, device);
+  inputs.terms = {to_device(weights, device), to_device(old_log_probs, device), to_device(advantages, device)};
   return inputs;
 }
 

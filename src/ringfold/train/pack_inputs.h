@@ -31,6 +31,8 @@ struct PackInputs {
   std::vector<Origin> origins;
 };
 
-PackInputs pack_inputs(const StepBatch& batch, const PlannedGroup& group, const PackLayout& layout, ScoredRows scored);
+// The tensors lie on the device; nothing waits for their copies.
+PackInputs pack_inputs(const StepBatch& batch, const PlannedGroup& group, const PackLayout& layout, ScoredRows scored,
+                       at::Device device);
 
 }  // namespace ringfold

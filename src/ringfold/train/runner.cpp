@@ -10,6 +10,14 @@
 
 namespace ringfold {
 
+AttentionKernel attention_kernel(const RunSettings& settings) {
+  if (settings.attention_kernel == "reference") return AttentionKernel::kReference;
+  if (settings.attention_kernel == "cudnn") return AttentionKernel::kCudnn;
+  // On a GPU the fused kernels are of half precision only.
+  const bool plain = settings.device == "cuda" && settings.dtype != "bfloat16" && settings.attention_kernel == "auto";
+  return plain ? AttentionKernel::kReference : AttentionKernel::kFlash;
+}
+
 CpContextPtr make_context(const RunSettings& settings, const PlannedGroup& group, const PackPlace& place,
                           CpCommType comm) {
   const int index = place.rank.value() - group.first_rank.value();
@@ -17,7 +25,7 @@ CpContextPtr make_context(const RunSettings& settings, const PlannedGroup& group
                                              PackLayout(group.lengths, group.cp_size.value(), index));
   context->exchange = place.exchange;
   context->scheme = comm == CpCommType::kAllGather ? CpScheme::kAllGatherKv : CpScheme::kRing;
-  context->kernel = settings.attention_kernel == "reference" ? AttentionKernel::kReference : AttentionKernel::kFlash;
+  context->kernel = attention_kernel(settings);
   context->step = place.step;
   context->micro_step = place.micro_step;
   return context;
@@ -34,6 +42,8 @@ void with_memory_check(const PlannedGroup& group, const PackPlace& place, const 
     work();
   } catch (const std::bad_alloc&) {
     throw out_of_memory();
+  } catch (const c10::OutOfMemoryError&) {  // a GPU's
+    throw out_of_memory();
   } catch (const c10::Error& error) {
     // ATen's CPU allocator has no exception type of its own.
     if (std::string_view(error.what()).find("allocate memory") != std::string_view::npos) throw out_of_memory();
@@ -43,7 +53,9 @@ void with_memory_check(const PlannedGroup& group, const PackPlace& place, const 
 
 TokenScores score_pack(const DenseModel& model, const RunSettings& settings, const PackInputs& inputs,
                        const CpContextPtr& context) {
-  const Recompute recompute = settings.recompute == "full" ? Recompute::kFull : Recompute::kNone;
+  const Recompute recompute = settings.recompute == "full"        ? Recompute::kFull
+                              : settings.recompute == "selective" ? Recompute::kSelective
+                                                                  : Recompute::kNone;
   const at::Tensor hidden_th = model.forward(inputs.ids_t, context, recompute);
   return linear_log_prob(hidden_th.index_select(0, inputs.rows_n), model.head_weight(), inputs.target_n,
                          {settings.log_prob_chunk_tokens, settings.temperature});

@@ -16,6 +16,9 @@ struct PackPlace {
   int micro_step = 0;
 };
 
+// The kernel that --attention-kernel stands for.
+AttentionKernel attention_kernel(const RunSettings& settings);
+
 // The context of `group` as seen by place.rank.
 CpContextPtr make_context(const RunSettings& settings, const PlannedGroup& group, const PackPlace& place,
                           CpCommType comm);

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <thread>
 
+#include "ringfold/device/device.h"
 #include "ringfold/mesh/failure.h"
 
 namespace ringfold {
@@ -42,7 +43,7 @@ Rendezvous::Status status_of(const Error& error, Rank rank) {
 }  // namespace
 
 std::unique_ptr<Session> start_session(const RunSettings& settings,
-                                       const std::function<void(const Topology&)>& prepare) {
+                                       const std::function<void(const Session&)>& prepare) {
   auto session = std::make_unique<Session>();
   session->settings = settings;
   session->env = read_launch_env();
@@ -61,7 +62,15 @@ std::unique_ptr<Session> start_session(const RunSettings& settings,
           "command. Hint: use 1 and 1; `ringfold plan` accepts larger values",
           session->topology.tp, session->topology.pp));
     }
-    prepare(session->topology);
+    session->device = open_device(settings.device, session->env.local_rank);
+    if (session->device.is_cpu() && settings.dtype == "bfloat16") {
+      throw UsageError(
+          "[settings] --dtype bfloat16: got --device cpu, expected a GPU. Hint: --device cuda, or float32");
+    }
+    if (session->device.is_cpu() && settings.recompute == "selective") {
+      throw UsageError("[settings] --recompute selective: got --device cpu, expected a GPU. Hint: none or full");
+    }
+    prepare(*session);
   } catch (const Error& error) {
     status = status_of(error, session->env.rank);
   } catch (const std::exception& error) {  // e.g. out of memory: the other ranks must hear of it too
@@ -72,7 +81,7 @@ std::unique_ptr<Session> start_session(const RunSettings& settings,
   const Topology& topology = session->topology;
   const MeshShape mesh(topology.tp, topology.max_cp, topology.dp, topology.pp);
   session->lane_rank = mesh.lane_rank_of(session->env.rank);
-  session->owned_comms = session->rendezvous->connect_lane(mesh.lane_of(session->env.rank), "lane0");
+  session->owned_comms = session->rendezvous->connect_lane(mesh.lane_of(session->env.rank), "lane0", session->device);
   session->exchange = session->owned_comms.exchange.get();
   session->reductions = session->owned_comms.collectives.get();
   return session;

@@ -1,6 +1,8 @@
 // What every parallel command has once all ranks agree to begin.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,6 +21,7 @@ struct Session {
   LaunchEnv env;
   Topology topology;
   LaneRank lane_rank{0};
+  at::Device device = at::kCPU;
   Exchange* exchange = nullptr;
   Collectives* reductions = nullptr;
 
@@ -32,8 +35,7 @@ struct Session {
 
 // Runs `prepare` (settings, files: everything that may be refused) on every rank, lets all ranks agree, then connects
 // the lane. When one rank is refused all of them throw, and the error is told once (mesh/failure.h).
-std::unique_ptr<Session> start_session(const RunSettings& settings,
-                                       const std::function<void(const Topology&)>& prepare);
+std::unique_ptr<Session> start_session(const RunSettings& settings, const std::function<void(const Session&)>& prepare);
 
 // Ends a start that failed before any settings existed (a bad flag): agrees with the other ranks, tells once, returns
 // the exit code.

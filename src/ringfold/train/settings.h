@@ -21,10 +21,10 @@ struct RunSettings {
   std::string model_dir;     // --model: Hugging Face folder
   std::string model_config;  // --model-config: config.json, weights drawn from init_seed
   uint64_t init_seed = 0;
-  std::string dtype = "float32";  // float32 | float64
-  std::string device = "cpu";
-  std::string recompute = "none";          // none | full
-  std::string attention_kernel = "flash";  // flash | reference
+  std::string dtype = "float32";          // float32 | float64 | bfloat16 (GPU only)
+  std::string device = "cpu";             // cpu | cuda
+  std::string recompute = "none";         // none | selective (GPU) | full
+  std::string attention_kernel = "auto";  // auto | flash | cudnn | reference
 
   // Data.
   std::string data_file;

@@ -29,7 +29,7 @@ Dataset load_data(const RunSettings& settings, const Topology& topology, const M
 uint64_t weight_digest(const DenseModel& model) {
   Hash hash;
   for (const Parameter& parameter : model.parameters()) {
-    const at::Tensor value = parameter.value.detach().contiguous();
+    const at::Tensor value = parameter.value.detach().cpu().contiguous();
     const auto* words = static_cast<const char*>(value.const_data_ptr());
     uint64_t folded = 0;  // four bytes at a time: the byte-wise hash of gigabytes would be felt at start
     for (size_t i = 0; i + 4 <= value.nbytes(); i += 4) {
@@ -53,21 +53,18 @@ std::string human_count(double value) {
 // Weights, gradients, two optimizer moments, and the activations of one full pack that a step keeps (no recompute:
 // what autograd saves of a dense layer, about 14 hidden-sized and 4 FFN-sized rows a token).
 double memory_estimate_bytes(const Session& session, const ModelConfig& config, int64_t longest) {
-  const double element = session.settings.dtype == "float64" ? 8 : 4;
-  const double states = 4.0 * static_cast<double>(config.parameter_count()) * element;
+  const double element = session.settings.dtype == "float64" ? 8 : session.settings.dtype == "bfloat16" ? 2 : 4;
+  // Half precision keeps fp32 masters beside the weights, and gradients and moments in fp32.
+  const double state_bytes = element == 2 ? 2 + 4 * 4 : 4 * element;
+  const double states = state_bytes * static_cast<double>(config.parameter_count());
   const double rows = static_cast<double>(session.topology.budget > 0 ? session.topology.budget : longest);
   const double row_values =
       session.settings.recompute == "full"
           ? static_cast<double>(config.hidden_size)
           : 14.0 * static_cast<double>(config.hidden_size) + 4.0 * static_cast<double>(config.intermediate_size);
-  const double logits = static_cast<double>(session.settings.log_prob_chunk_tokens * config.vocab_size) * 3 * element;
+  const double logits =
+      static_cast<double>(session.settings.log_prob_chunk_tokens * config.vocab_size) * 3 * std::max(element, 4.0);
   return states + rows * row_values * static_cast<double>(config.num_hidden_layers) * element + logits;
-}
-
-std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelConfig& config) {
-  const at::ScalarType dtype = settings.dtype == "float64" ? at::kDouble : at::kFloat;
-  if (!settings.model_dir.empty()) return std::make_unique<DenseModel>(config, dtype, settings.model_dir);
-  return std::make_unique<DenseModel>(config, dtype, settings.init_seed);
 }
 
 // Settings and data that all ranks must share, for require_same_run.
@@ -85,6 +82,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
       {"--dtype", s.dtype},
       {"--recompute", s.recompute},
       {"--attention-kernel", s.attention_kernel},
+      {"--device", s.device},
       {"--objective", text(static_cast<int>(s.objective))},
       {"--loss-aggregation", text(static_cast<int>(s.loss_aggregation))},
       {"--global-batch-size", text(s.global_batch_size)},
@@ -196,11 +194,19 @@ LoadedFiles load_files(const RunSettings& settings, const Topology& topology) {
   return files;
 }
 
+std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelConfig& config, at::Device device) {
+  const at::ScalarType dtype = settings.dtype == "float64"    ? at::kDouble
+                               : settings.dtype == "bfloat16" ? at::kBFloat16
+                                                              : at::kFloat;
+  if (!settings.model_dir.empty()) return std::make_unique<DenseModel>(config, dtype, settings.model_dir, device);
+  return std::make_unique<DenseModel>(config, dtype, settings.init_seed, device);
+}
+
 StartedRun start_run(const RunSettings& settings, const std::function<LoadedFiles(const Topology&)>& load) {
   StartedRun run;
-  run.session = start_session(settings, [&](const Topology& topology) {
-    run.files = load(topology);
-    run.model = make_model(settings, run.files.config);
+  run.session = start_session(settings, [&](const Session& session) {
+    run.files = load(session.topology);
+    run.model = make_model(settings, run.files.config, session.device);
   });
   // The digests read all data and weights: only where there is somebody to compare them with.
   if (run.session->env.world_size > 1) require_same_run(*run.session, run_facts(*run.session, run.files, *run.model));

@@ -22,6 +22,9 @@ struct LoadedFiles {
 // Checks the settings that concern files and loads everything that can be refused, weights excepted.
 LoadedFiles load_files(const RunSettings& settings, const Topology& topology);
 
+// The model of the settings: weights from --model, or drawn from --init-seed.
+std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelConfig& config, at::Device device);
+
 // A run that may begin: all ranks agree, have the same settings, data and weights, and the start-up table was printed.
 struct StartedRun {
   std::unique_ptr<Session> session;

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "ringfold/base/log.h"
+#include "ringfold/device/device.h"
 #include "ringfold/mesh/failure.h"
 #include "ringfold/train/planning.h"
 #include "ringfold/train/runner.h"
@@ -51,25 +52,27 @@ LossSums reduce_sums(Collectives& collectives, const LossSums& local) {
 
 LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, const Plan& plan, int64_t step,
                    double* busy_ms) {
-  LossSums sums;
+  std::vector<at::Tensor> sums;
+  StreamTimer busy(session.device);
   for (size_t m = 0; m < plan.micro_steps.size(); ++m) {
     log_micro_step(session, plan.micro_steps[m]);
     const PlannedGroup* group = plan.micro_steps[m].group_of(session.lane_rank);
     if (group == nullptr) continue;  // filler: weight 0, and a dense model has no collective outside its group
-    const auto begin = Clock::now();
+    busy.begin();
     const PackPlace place{session.exchange, session.lane_rank, step, static_cast<int>(m)};
     with_memory_check(*group, place, [&] {
       const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
-      const PackInputs inputs = pack_inputs(batch, *group, context->layout, ScoredRows::kLossTokens);
+      const PackInputs inputs = pack_inputs(batch, *group, context->layout, ScoredRows::kLossTokens, session.device);
       const TokenScores scores = score_pack(state.model, session.settings, inputs, context);
       ObjectiveResult result = token_loss(session.settings, scores, inputs.terms);
       // Also without loss tokens on this rank: the other members wait for its exchanges in the backward.
       result.loss.backward();
-      sums.add(result.sums);
+      sums.push_back(result.sums_n);
     });
-    *busy_ms += ms_since(begin);
+    busy.end();
   }
-  return sums;
+  *busy_ms += busy.take_ms();
+  return read_sums(sums);
 }
 
 StepReport train_step(Session& session, TrainState& state, const StepBatch& batch, int64_t step, double lr) {
@@ -108,7 +111,11 @@ StepReport train_step(Session& session, TrainState& state, const StepBatch& batc
   report.busy_ms = session.collectives().all_gather_double(busy_ms - exposed_ms, "busy time");
   const auto exposed = session.collectives().all_gather_double(exposed_ms, "exposed communication");
   report.exposed_ms = *std::max_element(exposed.begin(), exposed.end());
-  const auto memory = session.collectives().all_gather_double(max_rss_bytes(), "peak memory");
+  synchronize(session.device);
+  const double own_bytes = session.device.is_cpu()
+                               ? max_rss_bytes()
+                               : static_cast<double>(device_memory(session.device).peak_allocated_bytes);
+  const auto memory = session.collectives().all_gather_double(own_bytes, "peak memory");
   report.peak_memory_bytes = static_cast<int64_t>(*std::max_element(memory.begin(), memory.end()));
   report.step_ms = ms_since(begin);
   return report;

@@ -30,7 +30,7 @@ struct StepReport {
   bool updated = false;           // false for a step without loss tokens
   std::vector<double> busy_ms;    // per lane rank: time inside its own packs
   double exposed_ms = 0;          // largest over ranks
-  int64_t peak_memory_bytes = 0;  // max RSS, largest over ranks
+  int64_t peak_memory_bytes = 0;  // max RSS, on a GPU allocated memory; largest over ranks
   double plan_ms = 0;
   double step_ms = 0;
 };

@@ -2,6 +2,7 @@
 // for memory, and the tag holds the running number of the pair and direction, which both sides count alike.
 #include <fmt/format.h>
 
+#include "ringfold/mesh/exchange_name.h"
 #include "ringfold/mesh/gloo/gloo_group.h"
 #include "ringfold/mesh/gloo/peer_watch.h"
 
@@ -9,26 +10,6 @@ namespace ringfold {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-const char* phase_name(Phase phase) {
-  switch (phase) {
-    case Phase::kForward:
-      return "forward";
-    case Phase::kRecompute:
-      return "recompute";
-    case Phase::kBackward:
-      return "backward";
-    case Phase::kMerge:
-      return "merge";
-  }
-  return "unknown phase";
-}
-
-std::string describe(const ExchangeKey& key) {
-  if (!key.what.empty()) return std::string(key.what);
-  return fmt::format("a context-parallel exchange ({}, layer {}, micro-step {}, step {})", phase_name(key.phase),
-                     key.layer, key.micro_step, key.step);
-}
 
 struct Operation {
   c10::intrusive_ptr<c10d::Work> work;
@@ -50,9 +31,9 @@ class GlooPending : public PendingExchange {
         // Zero would mean "the default" to c10d.
         if (watch_.wait(*work, peer, std::max(left, std::chrono::milliseconds(1)))) continue;
       } catch (const std::exception& error) {
-        throw peer_failure(place_, place_.name(peer), describe(key_), Clock::now() - begin, error.what());
+        throw peer_failure(place_, place_.name(peer), exchange_name(key_), Clock::now() - begin, error.what());
       }
-      throw peer_failure(place_, place_.name(peer), describe(key_), Clock::now() - begin, "connection closed");
+      throw peer_failure(place_, place_.name(peer), exchange_name(key_), Clock::now() - begin, "connection closed");
     }
     operations_.clear();
     usage_.exposed_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
@@ -117,7 +98,7 @@ class GlooExchange : public Exchange {
       pending.add(
           {receives ? group_->recv(tensors, peer.value(), tag) : group_->send(tensors, peer.value(), tag), peer});
     } catch (const std::exception& error) {
-      throw peer_failure(place_, place_.name(peer), describe(key), Clock::now() - begin, error.what());
+      throw peer_failure(place_, place_.name(peer), exchange_name(key), Clock::now() - begin, error.what());
     }
     if (!receives) usage_.sent_bytes += static_cast<int64_t>(tensor.nbytes());
   }

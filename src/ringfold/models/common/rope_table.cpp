@@ -4,6 +4,8 @@
 
 #include <numbers>
 
+#include "ringfold/device/device.h"
+
 namespace ringfold {
 namespace {
 
@@ -36,10 +38,10 @@ at::Tensor rope_frequencies(const ModelConfig& config, at::ScalarType dtype) {
   return plain;
 }
 
-RopeTable rope_table(const ModelConfig& config, std::span<const int64_t> positions, at::ScalarType dtype) {
-  const at::Tensor positions_t = at::empty({static_cast<int64_t>(positions.size())}, at::TensorOptions(at::kLong));
-  std::copy(positions.begin(), positions.end(), positions_t.data_ptr<int64_t>());
-  const at::Tensor angles = at::outer(positions_t.to(dtype), rope_frequencies(config, dtype));
+RopeTable rope_table(const ModelConfig& config, const std::vector<int64_t>& positions, at::ScalarType dtype,
+                     at::Device device) {
+  const at::Tensor positions_t = to_device(positions, device).to(dtype);
+  const at::Tensor angles = at::outer(positions_t, to_device(rope_frequencies(config, dtype), device));
   const at::Tensor both = at::cat({angles, angles}, 1);
   return {both.cos(), both.sin()};
 }

@@ -2,15 +2,19 @@
 #include "ringfold/models/qwen3/model.h"
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
 
 #include "ringfold/attention/attention.h"
 #include "ringfold/base/error.h"
+#include "ringfold/device/device.h"
+#include "ringfold/kernels/embedding.h"
 #include "ringfold/kernels/rms_norm.h"
 #include "ringfold/kernels/rope.h"
 #include "ringfold/models/common/rope_table.h"
+#include "ringfold/models/qwen3/fused_layer.h"
 #include "ringfold/models/qwen3/recompute.h"
 
 namespace ringfold {
@@ -21,12 +25,12 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 }
 
 // Rows of real tokens, (t, 1) bool; undefined when every row is real.
-at::Tensor real_rows(const PackLayout& layout) {
+at::Tensor real_rows(const PackLayout& layout, at::Device device) {
   if (!layout.has_padding()) return {};
   const std::vector<uint8_t>& is_real = layout.is_real();
   const at::Tensor rows = at::empty({layout.local_tokens(), 1}, at::TensorOptions(at::kBool));
   std::transform(is_real.begin(), is_real.end(), rows.data_ptr<bool>(), [](uint8_t real) { return real != 0; });
-  return rows;
+  return to_device(rows, device);
 }
 
 }  // namespace
@@ -34,18 +38,24 @@ at::Tensor real_rows(const PackLayout& layout) {
 at::Tensor DenseModel::forward(const at::Tensor& ids_t, const CpContextPtr& context, Recompute recompute) const {
   const PackLayout& layout = context->layout;
   RINGFOLD_ASSERT(ids_t.dim() == 1 && ids_t.size(0) == layout.local_tokens(), "ids do not match the layout");
-  const at::Tensor real_t1 = real_rows(layout);
+  const at::Tensor real_t1 = real_rows(layout, embedding_.device());
   at::Tensor x_th;
   if (real_t1.defined()) {
     // Chosen, not multiplied: 0 * NaN would survive a product. Pad ids may be anything, also outside the vocabulary.
     const at::Tensor safe_ids_t = ids_t.masked_fill(real_t1.squeeze(1).logical_not(), 0);
-    x_th = at::where(real_t1, at::embedding(embedding_, safe_ids_t), at::zeros({}, embedding_.options()));
+    x_th = at::where(real_t1, embedding_rows(embedding_, safe_ids_t), at::zeros({}, embedding_.options()));
   } else {
-    x_th = at::embedding(embedding_, ids_t);
+    x_th = embedding_rows(embedding_, ids_t);
   }
-  const RopeTable rope = rope_table(config_, layout.positions(), embedding_.scalar_type());
+  const RopeTable rope =
+      rope_table(config_, layout.positions(), at::toOpMathType(embedding_.scalar_type()), embedding_.device());
+  const bool fused = recompute != Recompute::kNone && has_fused_layers(*this);
   const bool again = recompute == Recompute::kFull && at::GradMode::is_enabled();
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
+    if (fused) {
+      x_th = fused_layer(*this, layer, x_th, rope.cos_td, rope.sin_td, context, again);
+      continue;
+    }
     x_th = again ? recomputed_layer(*this, layer, x_th, rope.cos_td, rope.sin_td, context)
                  : layer_forward(layer, x_th, rope.cos_td, rope.sin_td, context, Phase::kForward);
   }

@@ -15,7 +15,9 @@
 
 namespace ringfold {
 
-enum class Recompute { kNone, kFull };  // kFull: each layer's activations are computed again in the backward
+// kSelective: norms, rotations and the MLP's activation are computed again in the backward (GPU only, fused_layer.h);
+// kFull: all of a layer.
+enum class Recompute { kNone, kSelective, kFull };
 
 // How a parameter is laid out over ranks. Today every parameter is whole on every rank.
 struct Sharding {
@@ -38,10 +40,10 @@ struct DenseLayer {
 class DenseModel {
  public:
   // Parameters drawn from N(0, initializer_range) with the seed, norms 1 and biases 0; the same on every rank and for
-  // every dtype (drawn in fp64). dtype: kFloat or kDouble.
-  DenseModel(const ModelConfig& config, at::ScalarType dtype, uint64_t init_seed);
+  // every dtype and device (drawn in fp64 on the CPU). dtype: kFloat, kDouble, or on a GPU kBFloat16.
+  DenseModel(const ModelConfig& config, at::ScalarType dtype, uint64_t init_seed, at::Device device = at::kCPU);
   // Strict loading: a missing, extra or misshapen tensor is a DataError that lists the names. Tied heads may be absent.
-  DenseModel(const ModelConfig& config, at::ScalarType dtype, const std::string& folder);
+  DenseModel(const ModelConfig& config, at::ScalarType dtype, const std::string& folder, at::Device device = at::kCPU);
 
   const ModelConfig& config() const { return config_; }
   // In a fixed order: embedding, layers, final norm, head (absent when tied).
@@ -56,6 +58,7 @@ class DenseModel {
   // One layer; `phase` is kRecompute when the backward runs it again. cos, sin: (local tokens, head dim).
   at::Tensor layer_forward(int layer, const at::Tensor& x_th, const at::Tensor& cos_td, const at::Tensor& sin_td,
                            const CpContextPtr& context, Phase phase) const;
+  const DenseLayer& layer(int index) const { return layers_[static_cast<size_t>(index)]; }
   // Tensors of one layer that have gradients, in a fixed order.
   std::vector<at::Tensor> layer_parameters(int layer) const;
 
@@ -63,7 +66,7 @@ class DenseModel {
   std::vector<NamedTensor> state() const;
 
  private:
-  void build(at::ScalarType dtype);
+  void build(at::TensorOptions options);
   at::Tensor attention_part(int layer, const at::Tensor& x_th, const at::Tensor& cos_td, const at::Tensor& sin_td,
                             const CpContextPtr& context, Phase phase) const;
   at::Tensor mlp_part(const DenseLayer& at, const at::Tensor& x_th) const;

@@ -1,6 +1,7 @@
 // Where the parameters of the dense decoder come from and go to: drawn, loaded, exported.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -96,10 +97,10 @@ void check_names(const std::string& folder, const std::vector<Parameter>& parame
 }  // namespace
 
 // Makes every parameter with its name and shape, values still unset.
-void DenseModel::build(at::ScalarType dtype) {
+void DenseModel::build(at::TensorOptions options) {
   const ModelConfig& c = config_;
   const auto make = [&](const std::string& name, at::IntArrayRef shape) {
-    const at::Tensor value = at::empty(shape, at::TensorOptions(dtype)).requires_grad_();
+    const at::Tensor value = at::empty(shape, options).requires_grad_();
     parameters_.push_back({name, value, Sharding{}, kind_of(name) == Kind::kMatrix});
     return value;
   };
@@ -132,16 +133,21 @@ void DenseModel::build(at::ScalarType dtype) {
   if (!c.tie_word_embeddings) head_ = make(kHeadName, {c.vocab_size, c.hidden_size});
 }
 
-DenseModel::DenseModel(const ModelConfig& config, at::ScalarType dtype, uint64_t init_seed) : config_(config) {
-  build(dtype);
-  const at::NoGradGuard no_grad;
-  for (Parameter& parameter : parameters_) {
-    parameter.value.copy_(draw(parameter, kind_of(parameter.name), config_.initializer_range, init_seed));
-  }
+DenseModel::DenseModel(const ModelConfig& config, at::ScalarType dtype, uint64_t init_seed, at::Device device)
+    : config_(config) {
+  build(at::TensorOptions(dtype).device(device));
+  at::parallel_for(0, static_cast<int64_t>(parameters_.size()), 1, [&](int64_t begin, int64_t end) {
+    const at::NoGradGuard no_grad;  // of this thread
+    for (int64_t i = begin; i < end; ++i) {
+      const Parameter& parameter = parameters_[static_cast<size_t>(i)];
+      parameter.value.copy_(draw(parameter, kind_of(parameter.name), config_.initializer_range, init_seed));
+    }
+  });
 }
 
-DenseModel::DenseModel(const ModelConfig& config, at::ScalarType dtype, const std::string& folder) : config_(config) {
-  build(dtype);
+DenseModel::DenseModel(const ModelConfig& config, at::ScalarType dtype, const std::string& folder, at::Device device)
+    : config_(config) {
+  build(at::TensorOptions(dtype).device(device));
   std::map<std::string, at::Tensor> loaded = read_safetensors_folder(folder);
   if (config_.tie_word_embeddings) check_tied_head(folder, loaded);
   check_names(folder, parameters_, loaded);
@@ -165,9 +171,10 @@ std::vector<NamedTensor> DenseModel::state() const {
 }
 
 void export_hf(const DenseModel& model, const std::string& folder) {
-  const bool fp64 = model.head_weight().scalar_type() == at::kDouble;
+  const at::ScalarType type = model.head_weight().scalar_type();
+  const char* name = type == at::kDouble ? "float64" : type == at::kBFloat16 ? "bfloat16" : "float32";
   write_safetensors_folder(folder, model.state());
-  write_text_file("model", folder + "/config.json", config_json(model.config(), fp64 ? "float64" : "float32"));
+  write_text_file("model", folder + "/config.json", config_json(model.config(), name));
 }
 
 }  // namespace ringfold

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Builds what runs on a GPU host and puts it, stripped, into one folder that can be carried there (build/gpu): the
+# program, the GPU tests, the model shapes and the check. Usage: scripts/gpu_bundle.sh [FOLDER]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out="${1:-build/gpu}"
+cmake --preset dev >/dev/null
+cmake --build --preset dev --target ringfold-cuda test_gpu -j "${JOBS:-2}"
+rm -rf "$out"
+mkdir -p "$out"
+strip -s -o "$out/ringfold-cuda" build/dev/apps/ringfold/ringfold-cuda
+strip -s -o "$out/test_gpu" build/dev/tests/test_gpu
+cp -r bench/models scripts/gpu_check.sh "$out/"
+git rev-parse HEAD >"$out/commit"
+du -sh "$out"

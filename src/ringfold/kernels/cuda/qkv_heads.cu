@@ -1,0 +1,211 @@
+// One warp a head of one token. A lane holds the elements [lane * kHalf, + kHalf) of the head's first half and their
+// rotation partners in the second, so that norm and rotation stay inside the warp.
+#include "ringfold/kernels/cuda/device.cuh"
+
+namespace ringfold::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+constexpr int kPartialRows = 528;  // blocks of the backward
+
+template <int kHalf>
+struct Head {
+  float first[kHalf], second[kHalf];
+};
+
+template <typename T, int kHalf>
+__device__ inline Head<kHalf> load_head(const T* head) {
+  const int at = static_cast<int>(threadIdx.x % 32) * kHalf;
+  Head<kHalf> x;
+#pragma unroll
+  for (int e = 0; e < kHalf; ++e) {
+    x.first[e] = to_float(head[at + e]);
+    x.second[e] = to_float(head[32 * kHalf + at + e]);
+  }
+  return x;
+}
+
+template <typename T, int kHalf>
+__device__ inline void store_head(T* head, const Head<kHalf>& x) {
+  const int at = static_cast<int>(threadIdx.x % 32) * kHalf;
+#pragma unroll
+  for (int e = 0; e < kHalf; ++e) {
+    head[at + e] = from_float<T>(x.first[e]);
+    head[32 * kHalf + at + e] = from_float<T>(x.second[e]);
+  }
+}
+
+template <int kHalf>
+__device__ inline float inverse_rms_of(const Head<kHalf>& x, float eps) {
+  float squares = 0;
+#pragma unroll
+  for (int e = 0; e < kHalf; ++e) squares += x.first[e] * x.first[e] + x.second[e] * x.second[e];
+  return rsqrtf(warp_sum(squares) / (64.0F * kHalf) + eps);
+}
+
+// Which head of the row: 0 .. heads-1 of q, then those of k, then those of v.
+enum class Part { kQ, kK, kV };
+struct Place {
+  Part part;
+  int64_t head;   // inside its part
+  int64_t heads;  // of its part
+};
+template <typename Params>
+__device__ inline Place place_of(const Params& p, int64_t head) {
+  if (head < p.heads) return {Part::kQ, head, p.heads};
+  if (head < p.heads + p.kv_heads) return {Part::kK, head - p.heads, p.kv_heads};
+  return {Part::kV, head - p.heads - p.kv_heads, p.kv_heads};
+}
+
+template <typename T, int kHalf>
+__global__ __launch_bounds__(kThreads) void ringfold_qkv_heads(QkvHeads p) {
+  constexpr int kDim = 64 * kHalf;
+  const int64_t row_heads = p.heads + 2 * p.kv_heads;
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (item >= p.tokens * row_heads) return;
+  const int64_t token = item / row_heads;
+  const Place place = place_of(p, item % row_heads);
+  Head<kHalf> x = load_head<T, kHalf>(static_cast<const T*>(p.qkv) + item * kDim);
+  void* out = place.part == Part::kQ ? p.q : place.part == Part::kK ? p.k : p.v;
+  T* to = static_cast<T*>(out) + (token * place.heads + place.head) * kDim;
+  if (place.part == Part::kV) return store_head<T, kHalf>(to, x);
+  const T* weight = static_cast<const T*>(place.part == Part::kQ ? p.q_weight : p.k_weight);
+  if (weight != nullptr) {
+    const float inverse_rms = inverse_rms_of(x, p.eps);
+    const Head<kHalf> w = load_head<T, kHalf>(weight);
+#pragma unroll
+    for (int e = 0; e < kHalf; ++e) {
+      x.first[e] *= inverse_rms * w.first[e];
+      x.second[e] *= inverse_rms * w.second[e];
+    }
+  }
+  const Head<kHalf> cos = load_head<float, kHalf>(p.cos + token * kDim),
+                    sin = load_head<float, kHalf>(p.sin + token * kDim);
+  Head<kHalf> y;
+#pragma unroll
+  for (int e = 0; e < kHalf; ++e) {
+    y.first[e] = x.first[e] * cos.first[e] - x.second[e] * sin.first[e];
+    y.second[e] = x.second[e] * cos.second[e] + x.first[e] * sin.second[e];
+  }
+  store_head<T, kHalf>(to, y);
+}
+
+template <int kHalf>
+__device__ inline void add_partial(const Head<kHalf>& mine, float* shared, float* partial) {
+  const int at = static_cast<int>(threadIdx.x % 32) * kHalf;
+  float* own = shared + (threadIdx.x / 32) * 64 * kHalf;
+#pragma unroll
+  for (int e = 0; e < kHalf; ++e) {
+    own[at + e] = mine.first[e];
+    own[32 * kHalf + at + e] = mine.second[e];
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < 64 * kHalf; i += kThreads) {
+    float sum = 0;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp * 64 * kHalf + i];
+    partial[static_cast<int64_t>(blockIdx.x) * 64 * kHalf + i] = sum;
+  }
+  __syncthreads();
+}
+
+template <typename T, int kHalf>
+__global__ __launch_bounds__(kThreads) void ringfold_qkv_heads_backward(QkvHeadsBackward p) {
+  constexpr int kDim = 64 * kHalf;
+  __shared__ float shared[kWarps * kDim];
+  const int64_t row_heads = p.heads + 2 * p.kv_heads;
+  Head<kHalf> dweight[2] = {};  // of q, of k
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kWarps;
+  for (int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32; item < p.tokens * row_heads;
+       item += stride) {
+    const int64_t token = item / row_heads;
+    const Place place = place_of(p, item % row_heads);
+    const void* in = place.part == Part::kQ ? p.dq : place.part == Part::kK ? p.dk : p.dv;
+    const Head<kHalf> dy = load_head<T, kHalf>(static_cast<const T*>(in) + (token * place.heads + place.head) * kDim);
+    T* to = static_cast<T*>(p.dqkv) + item * kDim;
+    if (place.part == Part::kV) {
+      store_head<T, kHalf>(to, dy);
+      continue;
+    }
+    const Head<kHalf> cos = load_head<float, kHalf>(p.cos + token * kDim);
+    const Head<kHalf> sin = load_head<float, kHalf>(p.sin + token * kDim);
+    Head<kHalf> g;
+#pragma unroll
+    for (int e = 0; e < kHalf; ++e) {
+      g.first[e] = dy.first[e] * cos.first[e] + dy.second[e] * sin.second[e];
+      g.second[e] = dy.second[e] * cos.second[e] - dy.first[e] * sin.first[e];
+    }
+    const T* weight = static_cast<const T*>(place.part == Part::kQ ? p.q_weight : p.k_weight);
+    if (weight != nullptr) {
+      Head<kHalf> n = load_head<T, kHalf>(static_cast<const T*>(p.qkv) + item * kDim);
+      const Head<kHalf> w = load_head<T, kHalf>(weight);
+      const float inverse_rms = inverse_rms_of(n, p.eps);
+      float along = 0;
+#pragma unroll
+      for (int e = 0; e < kHalf; ++e) {
+        n.first[e] *= inverse_rms;
+        n.second[e] *= inverse_rms;
+        // Both branches spelled out: an index that the compiler does not know would move the sums out of registers.
+        const float first = g.first[e] * n.first[e], second = g.second[e] * n.second[e];
+        if (place.part == Part::kQ) {
+          dweight[0].first[e] += first;
+          dweight[0].second[e] += second;
+        } else {
+          dweight[1].first[e] += first;
+          dweight[1].second[e] += second;
+        }
+        g.first[e] *= w.first[e];
+        g.second[e] *= w.second[e];
+        along += g.first[e] * n.first[e] + g.second[e] * n.second[e];
+      }
+      along = warp_sum(along) / static_cast<float>(kDim);
+#pragma unroll
+      for (int e = 0; e < kHalf; ++e) {
+        g.first[e] = (g.first[e] - n.first[e] * along) * inverse_rms;
+        g.second[e] = (g.second[e] - n.second[e] * along) * inverse_rms;
+      }
+    }
+    store_head<T, kHalf>(to, g);
+  }
+  if (p.q_weight == nullptr) return;
+  add_partial<kHalf>(dweight[0], shared, p.dq_weight_partial);
+  add_partial<kHalf>(dweight[1], shared, p.dk_weight_partial);
+}
+
+template <typename Call>
+void by_head_dim(int64_t head_dim, Call call) {
+  if (head_dim == 64) return call(std::integral_constant<int, 1>{});
+  if (head_dim == 128) return call(std::integral_constant<int, 2>{});
+  if (head_dim == 256) return call(std::integral_constant<int, 4>{});
+  throw std::runtime_error("CUDA: qkv_heads: head dim is not 64, 128 or 256");
+}
+
+}  // namespace
+
+void qkv_heads_forward(Type type, const QkvHeads& p, cudaStream_t stream) {
+  const int64_t items = p.tokens * (p.heads + 2 * p.kv_heads);
+  if (items == 0) return;
+  const auto blocks = static_cast<unsigned>((items + kWarps - 1) / kWarps);
+  by_type(type, [&](auto t) {
+    by_head_dim(p.head_dim, [&](auto half) {
+      ringfold_qkv_heads<decltype(t), decltype(half)::value><<<blocks, kThreads, 0, stream>>>(p);
+    });
+  });
+  check_launch("qkv_heads");
+}
+
+int64_t qkv_partial_rows() {
+  return kPartialRows;
+}
+
+void qkv_heads_backward(Type type, const QkvHeadsBackward& p, cudaStream_t stream) {
+  by_type(type, [&](auto t) {
+    by_head_dim(p.head_dim, [&](auto half) {
+      ringfold_qkv_heads_backward<decltype(t), decltype(half)::value><<<kPartialRows, kThreads, 0, stream>>>(p);
+    });
+  });
+  check_launch("qkv_heads_backward");
+}
+
+}  // namespace ringfold::cuda

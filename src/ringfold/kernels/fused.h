@@ -1,0 +1,70 @@
+// The project's own GPU kernels as functions on tensors (fp32 or bf16, CUDA, contiguous): each does in one pass what
+// plain operations do in several. No autograd: callers bring forward and backward together. A twin file stands in where
+// the program is built without CUDA. Sums and gradients of norm weights are fp32.
+// Legend: n rows, w width, t tokens, h query heads, g KV heads, d head dim, v vocabulary.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "ringfold/kernels/varlen_attention.h"
+
+namespace ringfold::fused {
+
+struct Normed {
+  at::Tensor y_nw;
+  at::Tensor inverse_rms_n;
+};
+// rms_norm.h; width a multiple of 8.
+Normed rms_norm(const at::Tensor& x_nw, const at::Tensor& weight_w, double eps);
+// The same y again, from what the first call found.
+at::Tensor rms_norm_again(const at::Tensor& x_nw, const at::Tensor& weight_w, const at::Tensor& inverse_rms_n);
+struct NormGrads {
+  at::Tensor dx_nw;
+  at::Tensor dweight_w;
+};
+// dx includes dresidual, the gradient that reaches x past the norm (may be undefined).
+NormGrads rms_norm_backward(const at::Tensor& dy_nw, const at::Tensor& x_nw, const at::Tensor& weight_w,
+                            const at::Tensor& inverse_rms_n, const at::Tensor& dresidual_nw);
+
+// Splits (t, (h + 2 g) d) into heads; q and k normalised over d (weights may be undefined: no norm) and rotated.
+struct HeadNorm {
+  at::Tensor q_weight_d, k_weight_d;
+  double eps = 0;
+};
+struct Heads {
+  at::Tensor q_thd, k_tgd, v_tgd;
+};
+Heads qkv_heads(const at::Tensor& qkv, const HeadShape& shape, const HeadNorm& norm, const at::Tensor& cos_td,
+                const at::Tensor& sin_td);
+struct HeadsGrads {
+  at::Tensor dqkv;
+  at::Tensor dq_weight_d, dk_weight_d;  // undefined without norm
+};
+HeadsGrads qkv_heads_backward(const Heads& grads, const at::Tensor& qkv, const HeadShape& shape, const HeadNorm& norm,
+                              const at::Tensor& cos_td, const at::Tensor& sin_td);
+
+// silu(gate) * up of (n, 2 w), gate first; w a multiple of 8.
+at::Tensor swiglu(const at::Tensor& gate_up);
+at::Tensor swiglu_backward(const at::Tensor& da_nw, const at::Tensor& gate_up);
+
+struct RowScores {
+  at::Tensor log_prob_n, entropy_n, lse_n, greedy_n;
+};
+// Of fp32 logits divided by the temperature.
+RowScores log_prob(const at::Tensor& logits_nv, const at::Tensor& target_n, double temperature);
+// Gradient of the logits in `type`; the incoming gradients may be undefined.
+at::Tensor log_prob_backward(const at::Tensor& logits_nv, const at::Tensor& target_n, const at::Tensor& lse_n,
+                             const at::Tensor& entropy_n, const at::Tensor& dlog_prob_n, const at::Tensor& dentropy_n,
+                             double temperature, at::ScalarType type);
+
+// attention.h, merge_attention_: fp32 accumulator, lse token-major in memory on both sides.
+void merge_attention(AttentionBlock& accumulated, const AttentionBlock& block);
+
+struct AdamWCall {
+  double gradient_scale, beta1, beta2, eps, weight_decay_factor, step_size, inverse_root_correction2;
+};
+// One run of elements, fp32; `weight` of half precision follows the master (undefined: the master is the weight).
+void adamw(const at::Tensor& gradient, const at::Tensor& master, const at::Tensor& first_moment,
+           const at::Tensor& second_moment, const at::Tensor& weight, const AdamWCall& call);
+
+}  // namespace ringfold::fused

@@ -1,0 +1,52 @@
+// Twin of cuda/: no tensor can lie on a GPU.
+#include "ringfold/base/error.h"
+#include "ringfold/kernels/fused.h"
+
+namespace ringfold::fused {
+namespace {
+
+[[noreturn]] void fail() {
+  assertion_failed("CUDA", __FILE__, __LINE__, "a GPU kernel in a program without CUDA");
+}
+
+}  // namespace
+
+Normed rms_norm(const at::Tensor&, const at::Tensor&, double) {
+  fail();
+}
+at::Tensor rms_norm_again(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
+  fail();
+}
+NormGrads rms_norm_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                            const at::Tensor&) {
+  fail();
+}
+Heads qkv_heads(const at::Tensor&, const HeadShape&, const HeadNorm&, const at::Tensor&, const at::Tensor&) {
+  fail();
+}
+HeadsGrads qkv_heads_backward(const Heads&, const at::Tensor&, const HeadShape&, const HeadNorm&, const at::Tensor&,
+                              const at::Tensor&) {
+  fail();
+}
+at::Tensor swiglu(const at::Tensor&) {
+  fail();
+}
+at::Tensor swiglu_backward(const at::Tensor&, const at::Tensor&) {
+  fail();
+}
+RowScores log_prob(const at::Tensor&, const at::Tensor&, double) {
+  fail();
+}
+at::Tensor log_prob_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                             const at::Tensor&, const at::Tensor&, double, at::ScalarType) {
+  fail();
+}
+void merge_attention(AttentionBlock&, const AttentionBlock&) {
+  fail();
+}
+void adamw(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+           const AdamWCall&) {
+  fail();
+}
+
+}  // namespace ringfold::fused

@@ -1,0 +1,13 @@
+// How errors name an exchange.
+#pragma once
+
+#include <string>
+
+#include "ringfold/mesh/exchange.h"
+
+namespace ringfold {
+
+// "a context-parallel exchange (backward, layer 3, micro-step 1, step 20)", or the collective's name.
+std::string exchange_name(const ExchangeKey& key);
+
+}  // namespace ringfold
