@@ -10,6 +10,9 @@ rm -rf "$out"
 mkdir -p "$out"
 strip -s -o "$out/ringfold-cuda" build/dev/apps/ringfold/ringfold-cuda
 strip -s -o "$out/test_gpu" build/dev/tests/test_gpu
-cp -r bench/models scripts/gpu_check.sh "$out/"
+cp -r bench/models bench/baseline_liger.py scripts/gpu_check.sh "$out/"
+# What a host with torch's wheel alone lacks.
+mkdir "$out/lib"
+ldd build/dev/apps/ringfold/ringfold-cuda | awk '$1 ~ /^libtomlplusplus/ {print $3}' | xargs -I{} cp -L {} "$out/lib/"
 git rev-parse HEAD >"$out/commit"
 du -sh "$out"

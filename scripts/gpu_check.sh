@@ -18,7 +18,7 @@ while [ $# -gt 0 ]; do
 done
 
 torch="$(python3 -c 'import torch, os; print(os.path.dirname(torch.__file__))')" || exit 2
-LD_LIBRARY_PATH="$torch/lib$(printf ':%s' "$torch"/../nvidia/*/lib)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+LD_LIBRARY_PATH="$bundle/lib:$torch/lib$(printf ':%s' "$torch"/../nvidia/*/lib)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export LD_LIBRARY_PATH NCCL_NVLS_ENABLE=0 PYTORCH_CUDA_ALLOC_CONF="${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}"
 ringfold="$bundle/ringfold-cuda"
 log="$out/gpu_check.log" table="$out/gpu_check.txt"
