@@ -9,6 +9,7 @@
 #include "ringfold/plan/length_laws.h"
 #include "ringfold/plan/passes.h"
 #include "ringfold/plan/policy_names.h"
+#include "ringfold/train/objective_names.h"
 
 namespace ringfold {
 namespace {
@@ -218,15 +219,37 @@ void add_model(Table& table, RunSettings& s) {
 
 void add_objective(Table& table, RunSettings& s) {
   table.in("Objective", kSteps)
-      .choice("objective", "sft, or clipped policy gradient with group-normalised rewards [sft]",
-              {{"sft", "grpo"}, {"ppo", "gspo", "dpo", "reinforce", "distill"}},
+      .choice("objective", "sft, or the method of an RL step (docs/algorithms_rl.md) [sft]",
+              {objective_names(), {"dpo", "distill"}},
               [&s](size_t index) { s.objective = static_cast<Objective>(index); })
-      .choice("loss-aggregation", "how token losses add up [token-mean]",
-              {{"token-mean", "seq-mean-token-sum", "seq-mean-token-mean"}, {"dr-grpo"}},
-              [&s](size_t index) { s.loss_aggregation = static_cast<LossAggregation>(index); })
+      .choice("advantage-estimator", "how advantages follow from rewards; data: they are given [by --objective]",
+              {advantage_estimator_names(), {"gae"}},
+              [&s](size_t index) { s.advantage_estimator = static_cast<AdvantageEstimator>(index + 1); })
+      .choice("loss-aggregation",
+              "how token losses add up [dr_grpo: dr-grpo, gspo: seq-mean-token-mean, else token-mean]",
+              {{"token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "dr-grpo"}, {}},
+              [&s](size_t index) {
+                s.loss_aggregation = static_cast<LossAggregation>(index);
+                s.loss_aggregation_given = true;
+              })
+      .number("loss-scale-factor", "tokens a sample's sum is divided by with dr-grpo; 0: the data's longest response",
+              s.loss_scale_factor, 0)
       .number("eps-clip", "lower clip range of the probability ratio", s.eps_clip, 0, 1)
       .number("eps-clip-high", "upper clip range; 0: the same as --eps-clip", s.eps_clip_high, 0)
-      .toggle("use-rollout-logprobs", "take rollout_log_probs of the data as old log-probs", s.use_rollout_logprobs);
+      .number("eps-clip-c", "dual clip: bound on the ratio where the advantage is negative; 0: none", s.eps_clip_c, 0)
+      .toggle("use-rollout-logprobs", "take rollout_log_probs of the data as old log-probs", s.use_rollout_logprobs)
+      .toggle("use-tis", "weigh tokens by old over rollout probability, truncated", s.use_tis)
+      .number("tis-clip", "largest such weight", s.tis_clip, 0)
+      .number("tis-clip-low", "smallest such weight", s.tis_clip_low, 0)
+      .toggle("use-kl-loss", "add the KL divergence from the reference to the loss", s.use_kl_loss)
+      .number("kl-loss-coef", "its coefficient; 0: only reported", s.kl_loss_coef, 0)
+      .number("kl-coef", "coefficient of the same KL as a part of the reward; 0: none", s.kl_coef, 0)
+      .choice("kl-loss-type", "estimator of that KL [loss: k3, reward: k1]", {{"k1", "k2", "k3", "low_var_kl"}, {}},
+              [&s](size_t index) { s.kl_loss_type = static_cast<KlType>(index + 1); })
+      .text("ref-load", "DIR", "Hugging Face folder of the reference model [the weights at the start]", s.ref_load)
+      .number("entropy-coef", "coefficient of the entropy bonus", s.entropy_coef, 0)
+      .toggle("normalize-advantages", "whiten advantages over all loss tokens", s.normalize_advantages)
+      .number("gamma", "discount of reinforce_plus_plus", s.gamma, 0, 1);
 }
 
 void add_training(Table& table, RunSettings& s) {
@@ -369,7 +392,7 @@ std::string summary_of(Command command) {
     case Command::kSimulate:
       return "play policies through side by side on any number of ranks (no model, no GPU)";
     case Command::kTrain:
-      return "train a model (SFT or GRPO) with dynamic context parallelism";
+      return "train a model (SFT or RL) with dynamic context parallelism";
     case Command::kLogprob:
       return "score samples: log-prob and entropy of every response token";
     case Command::kParity:

@@ -9,6 +9,7 @@
 #include "flags.h"
 #include "recipe.h"
 #include "ringfold/base/nearest.h"
+#include "ringfold/train/objective_names.h"
 
 namespace ringfold {
 namespace {
@@ -272,6 +273,9 @@ ParsedCommand parse_command(Command command, const std::vector<std::string>& arg
       throw UsageError(fmt::format("[flags] got the file {} and also {}, expected one", line.file, target));
     }
     target = line.file;
+  }
+  if (!parsed.settings.loss_aggregation_given) {
+    parsed.settings.loss_aggregation = default_aggregation(parsed.settings.objective);
   }
   check_together(command, parsed.settings, parsed.options);
   return parsed;

@@ -122,7 +122,7 @@ TEST(Cli, what_is_not_built_yet_is_refused_by_name) {
   EXPECT_THAT(refusal({"train", "--resume", "RUN/checkpoints/step_5"}), HasSubstr("not built yet"));
   EXPECT_THAT(refusal({"train", "--dtype", "float16"}),
               HasSubstr("which is not built yet, expected float32 or float64 or bfloat16"));
-  EXPECT_THAT(refusal({"train", "--objective", "ppo"}), HasSubstr("not built yet, expected sft or grpo"));
+  EXPECT_THAT(refusal({"train", "--objective", "dpo"}), HasSubstr("not built yet, expected sft or ppo or grpo"));
   EXPECT_THAT(refusal({"train", "--loss-aggregation", "dr-grpo"}), HasSubstr("not built yet"));
   EXPECT_THAT(refusal({"bench", "--policies", "static,mixed"}), HasSubstr("got \"mixed\", which is not built yet"));
   EXPECT_THAT(refusal({"train", "--tensor-model-parallel-size", "2"}),

@@ -99,6 +99,8 @@ TEST(EventFile, every_tag_is_documented) {
   const std::string page((std::istreambuf_iterator<char>(file)), {});
   StepMetrics all = example();
   all.ratio_max_dev = all.approx_kl = all.reward_mean = all.mfu = 0;
+  all.policy_loss = all.kl_loss = all.dual_clip_fraction = all.response_length_mean = all.response_length_max = 0;
+  all.truncated_ratio = all.train_rollout_logprob_abs_diff = all.tis_mean = all.tis_clip_fraction = 0;
   std::vector<Scalar> scalars = scalars_of(all);
   for (const Scalar& scalar : scalars_of(EvalMetrics{})) scalars.push_back(scalar);
   for (const Scalar& scalar : scalars) {

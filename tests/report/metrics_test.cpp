@@ -44,14 +44,20 @@ StepMetrics example() {
 TEST(Metrics, record_carries_the_names_scripts_rely_on) {
   StepMetrics metrics = example();
   metrics.ratio_max_dev = 0.5;
+  metrics.policy_loss = 0.75;
+  metrics.train_rollout_logprob_abs_diff = 0.01;
   metrics.clip_fraction = 0.25;
   metrics.approx_kl = 0.125;
   metrics.reward_mean = 1;
   metrics.mfu = 0.4;
   const json record = json::parse(to_json_line(metrics));
-  for (const char* key : {"step", "epoch", "loss", "loss_tokens", "grad_norm", "lr", "samples", "tokens",
-                          "sum_squared_tokens", "cp_histogram", "ratio_max_dev", "clip_fraction", "approx_kl",
-                          "entropy", "plan_ms", "step_ms", "tokens_per_s", "tflops_per_gpu", "peak_memory_bytes"}) {
+  for (const char* key : {"step",         "epoch",          "loss",
+                          "loss_tokens",  "grad_norm",      "lr",
+                          "samples",      "tokens",         "sum_squared_tokens",
+                          "cp_histogram", "ratio_max_dev",  "clip_fraction",
+                          "approx_kl",    "policy_loss",    "train_rollout_logprob_abs_diff",
+                          "entropy",      "plan_ms",        "step_ms",
+                          "tokens_per_s", "tflops_per_gpu", "peak_memory_bytes"}) {
     EXPECT_TRUE(record.contains(key)) << key;
   }
   EXPECT_EQ(record["loss"], 0.1);
@@ -66,6 +72,9 @@ TEST(Metrics, record_carries_the_names_scripts_rely_on) {
 TEST(Metrics, every_member_is_documented_and_nothing_else) {
   StepMetrics metrics = example();
   metrics.ratio_max_dev = metrics.clip_fraction = metrics.approx_kl = metrics.reward_mean = metrics.mfu = 0;
+  metrics.policy_loss = metrics.kl_loss = metrics.dual_clip_fraction = metrics.truncated_ratio = 0;
+  metrics.response_length_mean = metrics.response_length_max = metrics.train_rollout_logprob_abs_diff = 0;
+  metrics.tis_mean = metrics.tis_clip_fraction = 0;
   std::set<std::string> written, documented;
   const json record = json::parse(to_json_line(metrics));
   for (const auto& [key, value] : record.items()) written.insert(key);

@@ -1,8 +1,10 @@
 // The rules of a run that need no ranks: weights, advantages, schedule, clipping, AdamW.
 #include <cmath>
+#include <functional>
 
 #include "ringfold/base/error.h"
 #include "ringfold/train/advantages.h"
+#include "ringfold/train/objective_check.h"
 #include "ringfold/train/schedule.h"
 #include "train/train_fixture.h"
 
@@ -40,7 +42,10 @@ Dataset rewarded(const std::vector<std::pair<std::string, double>>& rewards) {
 }
 
 TEST(Advantages, are_normalised_by_group) {
-  const Advantages result = group_advantages(rewarded({{"a", 1}, {"b", 5}, {"a", 0}, {"a", 1}, {"c", 2}, {"c", 2}}));
+  RunSettings settings;
+  settings.objective = Objective::kGrpo;
+  const Advantages result =
+      compute_advantages(settings, rewarded({{"a", 1}, {"b", 5}, {"a", 0}, {"a", 1}, {"c", 2}, {"c", 2}}));
   const double mean = 2.0 / 3, deviation = std::sqrt((2 * std::pow(1 - mean, 2) + mean * mean) / 2);
   EXPECT_NEAR(result.per_sample[0], (1 - mean) / (deviation + 1e-6), 1e-12);
   EXPECT_NEAR(result.per_sample[2], -mean / (deviation + 1e-6), 1e-12);
@@ -55,13 +60,68 @@ TEST(Advantages, name_the_sample_without_a_reward) {
   Dataset data = rewarded({{"a", 1}, {"a", 0}});
   data.samples[1].reward.reset();
   try {
-    group_advantages(data);
+    RunSettings settings;
+    settings.objective = Objective::kGrpo;
+    compute_advantages(settings, data);
     FAIL() << "accepted";
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find("rollouts.jsonl:2 (sample 1): --objective grpo needs the field `reward`"),
               std::string::npos)
         << error.what();
   }
+}
+
+TEST(Advantages, ppo_has_no_critic_and_says_so) {
+  RunSettings settings;
+  settings.objective = Objective::kPpo;
+  try {
+    compute_advantages(settings, rewarded({{"a", 1}, {"a", 0}}));
+    FAIL() << "accepted";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("(sample 0): --objective ppo needs the field `advantages`"),
+              std::string::npos)
+        << error.what();
+  }
+  settings.advantage_estimator = AdvantageEstimator::kRloo;
+  EXPECT_EQ(compute_advantages(settings, rewarded({{"a", 1}, {"a", 0}})).per_sample, (std::vector<double>{1, -1}));
+}
+
+// The message of check_objective for settings that `change` spoils.
+std::string objection(const std::function<void(RunSettings&)>& change) {
+  RunSettings settings;
+  settings.objective = Objective::kGrpo;
+  change(settings);
+  try {
+    check_objective(settings);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ObjectiveCheck, refuses_flags_without_effect_and_flags_that_exclude_each_other) {
+  using S = RunSettings&;
+  const auto expect = [](const std::string& message, const std::string& part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message << "; expected " << part;
+  };
+  EXPECT_EQ(objection([](S) {}), "");
+  const auto sft = [](S s) { s.objective = Objective::kSft; };
+  expect(objection([&](S s) { sft(s), s.use_rollout_logprobs = true; }),
+         "--use-rollout-logprobs has no meaning with --objective sft");
+  expect(objection([&](S s) { sft(s), s.use_kl_loss = true; }), "--use-kl-loss has no meaning with --objective sft");
+  expect(objection([](S s) { s.kl_loss_coef = 0.1; }), "--kl-loss-coef 0.1 needs --use-kl-loss");
+  expect(objection([](S s) { s.use_kl_loss = true, s.kl_loss_coef = 0.1, s.kl_coef = 0.2; }),
+         "--kl-loss-coef 0.1 and --kl-coef 0.2: the KL is a loss or a reward, not both");
+  expect(objection([](S s) { s.ref_load = "ref"; }), "--ref-load ref has no use without a KL");
+  expect(objection([](S s) { s.eps_clip_c = 0.5; }), "--eps-clip-c: got 0.5, expected more than 1");
+  expect(objection([](S s) { s.objective = Objective::kCispo, s.eps_clip_c = 3; }),
+         "--eps-clip-c 3 has no meaning with --objective cispo");
+  expect(objection([](S s) { s.use_tis = s.use_rollout_logprobs = true; }),
+         "--use-tis and --use-rollout-logprobs: got both, expected one");
+  expect(objection([](S s) { s.use_tis = true, s.tis_clip_low = 3; }),
+         "--tis-clip-low: got 3, expected at most --tis-clip 2");
+  expect(objection([](S s) { s.loss_scale_factor = 8; }),
+         "--loss-scale-factor 8 belongs to --loss-aggregation dr-grpo");
 }
 
 TEST(Schedule, warms_up_then_follows_the_cosine) {

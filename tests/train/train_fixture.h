@@ -12,6 +12,7 @@
 #include "dist/thread_ranks.h"
 #include "ringfold/base/log.h"
 #include "ringfold/train/log_probs.h"
+#include "ringfold/train/rl_fields.h"
 #include "ringfold/train/step.h"
 
 namespace ringfold {
@@ -82,6 +83,7 @@ struct RunOutcome {
   std::vector<int> cp_sizes;                   // that occurred, ascending
   StepMetrics metrics;
   LossSums sums;
+  RlFields rl;  // with make_rl
 };
 
 struct RunPlan {
@@ -89,6 +91,8 @@ struct RunPlan {
   Dataset data;
   ModelConfig config = tiny_config();
   const RlFields* rl = nullptr;
+  bool make_rl = false;  // from the data, as a run does it
+  const ReferenceWeights* reference = nullptr;
   int steps = 1;  // optimizer steps on the same batch
   bool log_probs = true;
   bool update = false;
@@ -107,8 +111,10 @@ inline RunOutcome run_on_rank(const RunPlan& run, Session& session) {
   TrainState state{model, flat, run.update ? &optimizer : nullptr};
   std::vector<int64_t> indices;
   for (size_t i = 0; i < run.data.samples.size(); ++i) indices.push_back(static_cast<int64_t>(i));
-  StepBatch batch(run.data, indices, run.settings.loss_aggregation);
-  batch.rl = run.rl;
+  StepBatch batch(run.data, indices, run.settings.loss_aggregation, run.settings.loss_scale_factor);
+  RlFields made;
+  if (run.make_rl) made = rl_fields(session, model, run.data, run.reference);
+  batch.rl = run.make_rl ? &made : run.rl;
   RunOutcome outcome;
   if (run.log_probs) {
     StepBatch forward(run.data, indices, run.settings.loss_aggregation);
@@ -125,6 +131,7 @@ inline RunOutcome run_on_rank(const RunPlan& run, Session& session) {
     outcome.grad_norm = report.grad_norm;
   }
   for (const auto& [size, packs] : outcome.metrics.cp_histogram) outcome.cp_sizes.push_back(size);
+  outcome.rl = std::move(made);
   outcome.gradients = flat.gradients().clone();
   outcome.weights = flat.values().clone();
   return outcome;

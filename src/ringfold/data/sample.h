@@ -20,6 +20,7 @@ struct Sample {
 
   // RL fields; per response token (R entries), empty when absent.
   std::optional<double> reward;
+  std::optional<bool> truncated;     // the response ended at the length limit: for metrics only
   std::optional<std::string> group;  // prompt id: samples of one group are normalised together
   std::vector<double> old_log_probs, rollout_log_probs, ref_log_probs, advantages;
 

@@ -24,10 +24,10 @@ using nlohmann::json;
 
 constexpr int kDeepestNesting = 32;
 
-const std::array<std::string, 15> kKeys = {
-    "tokens",          "prompt",     "response", "messages", "tools",         "text",
-    "response_length", "loss_mask",  "reward",   "group",    "old_log_probs", "rollout_log_probs",
-    "ref_log_probs",   "advantages", "meta"};
+const std::array<std::string, 16> kKeys = {"tokens",        "prompt",     "response",        "messages",
+                                           "tools",         "text",       "response_length", "loss_mask",
+                                           "reward",        "group",      "old_log_probs",   "rollout_log_probs",
+                                           "ref_log_probs", "advantages", "truncated",       "meta"};
 
 [[noreturn]] void fail(const std::string& kind, const std::string& detail) {
   bad_sample(kind, detail);
@@ -106,6 +106,11 @@ double finite_number(const json& value, const std::string& where) {
     fail("number too large", fmt::format("{}: got {}, expected a 32-bit float", where, shown(value)));
   }
   return number;
+}
+
+bool true_or_false(const json& value, const std::string& where) {
+  if (!value.is_boolean()) fail("wrong type", fmt::format("{}: got {}, expected true or false", where, shown(value)));
+  return value.get<bool>();
 }
 
 void check_length(int64_t tokens, int64_t max_tokens) {
@@ -357,6 +362,7 @@ Sample parse_sample(const std::string& line, const DataOptions& options, Tokeniz
   }
   if (record.contains("reward")) sample.reward = finite_number(record.at("reward"), "reward");
   if (record.contains("group")) sample.group = parse_group(record.at("group"));
+  if (record.contains("truncated")) sample.truncated = true_or_false(record.at("truncated"), "truncated");
   const int64_t response = sample.response_length;
   sample.old_log_probs = parse_per_response(record, "old_log_probs", response);
   sample.rollout_log_probs = parse_per_response(record, "rollout_log_probs", response);

@@ -30,7 +30,9 @@ struct StepMetrics {
   std::vector<double> idle_share;  // per lane rank: share of the step without work or waiting
   double exposed_comm_ms = 0;      // largest over ranks
   // RL (absent for SFT).
-  std::optional<double> ratio_max_dev, clip_fraction, approx_kl, reward_mean;
+  std::optional<double> policy_loss, kl_loss, ratio_max_dev, clip_fraction, dual_clip_fraction, approx_kl;
+  std::optional<double> reward_mean, response_length_mean, response_length_max, truncated_ratio;
+  std::optional<double> train_rollout_logprob_abs_diff, tis_mean, tis_clip_fraction;
   double entropy = 0;
   double plan_ms = 0;
   double step_ms = 0;

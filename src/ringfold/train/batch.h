@@ -13,8 +13,11 @@ namespace ringfold {
 
 // Per-sample RL values that are not in the file or were derived from it; by index in the data set.
 struct RlFields {
-  std::vector<std::vector<double>> old_log_probs;  // one a response token
-  std::vector<double> advantages;                  // one a sample; unused when the sample brings its own per token
+  std::vector<std::vector<double>> old_log_probs;     // one a response token
+  std::vector<double> advantages;                     // one a sample; those of the data, one a token, go before
+  std::vector<std::vector<double>> token_advantages;  // one a response token, before both; empty where there are none
+  std::vector<std::vector<double>> ref_log_probs;     // with use_kl_loss or kl_coef; else empty
+  std::vector<std::vector<double>> rollout_weights;   // with use_tis; else empty
 };
 
 struct StepBatch {
@@ -24,7 +27,9 @@ struct StepBatch {
   const RlFields* rl = nullptr;  // null for SFT and forward-only passes
   std::unordered_map<int64_t, size_t> by_id;
 
-  StepBatch(const Dataset& data, const std::vector<int64_t>& indices, LossAggregation aggregation);
+  // loss_scale_factor: of dr-grpo, see loss_weights.h.
+  StepBatch(const Dataset& data, const std::vector<int64_t>& indices, LossAggregation aggregation,
+            double loss_scale_factor = 0);
   // Position in `samples`.
   size_t position(SampleId id) const { return by_id.at(id.value()); }
   std::vector<SampleLength> lengths() const;

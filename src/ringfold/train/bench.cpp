@@ -160,7 +160,9 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
           fmt::format("[bench] --policies: got '{}', expected some of {}", policy, fmt::join(known, ", ")));
     }
     if (settings.objective != Objective::kSft) {
-      throw UsageError("[bench] --objective: got grpo, expected sft. Hint: the work of a step is the same for both");
+      throw UsageError(
+          fmt::format("[bench] --objective: got {}, expected sft. Hint: the work of a step is the same for all",
+                      name_of(settings.objective)));
     }
     if (!bench.lengths_file.empty() && !settings.data_file.empty()) {
       throw UsageError(fmt::format("[bench] --lengths-file {} and --data {}: got both, expected one",

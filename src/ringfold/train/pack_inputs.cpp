@@ -6,16 +6,42 @@
 namespace ringfold {
 namespace {
 
-double advantage_of(const StepBatch& batch, size_t sample, int64_t response_token) {
-  const Sample& source = *batch.samples[sample];
-  if (!source.advantages.empty()) return source.advantages[static_cast<size_t>(response_token)];
-  return batch.rl->advantages[static_cast<size_t>(batch.data_indices[sample])];
-}
+// What RL adds to the loss tokens of a pack, as they are met.
+class RlTerms {
+ public:
+  explicit RlTerms(const StepBatch& batch) : batch_(batch) {}
 
-double old_log_prob_of(const StepBatch& batch, size_t sample, int64_t response_token) {
-  const auto& values = batch.rl->old_log_probs[static_cast<size_t>(batch.data_indices[sample])];
-  return values[static_cast<size_t>(response_token)];
-}
+  // `member`: the sample's place in the pack.
+  void add(size_t sample, int64_t member, int64_t response_token) {
+    const RlFields& rl = *batch_.rl;
+    const Sample& source = *batch_.samples[sample];
+    const auto index = static_cast<size_t>(batch_.data_indices[sample]);
+    const auto token = static_cast<size_t>(response_token);
+    old_log_probs_.push_back(rl.old_log_probs[index][token]);
+    advantages_.push_back(!rl.token_advantages.empty() ? rl.token_advantages[index][token]
+                          : !source.advantages.empty() ? source.advantages[token]
+                                                       : rl.advantages[index]);
+    if (!rl.ref_log_probs.empty()) ref_log_probs_.push_back(rl.ref_log_probs[index][token]);
+    if (!rl.rollout_weights.empty()) rollout_weights_.push_back(rl.rollout_weights[index][token]);
+    sequences_.push_back(member);
+    shares_.push_back(1.0 / static_cast<double>(batch_.weights.tokens_per_sample[sample]));
+  }
+
+  void put(TokenTerms& terms, at::Device device) const {
+    const RlFields& rl = *batch_.rl;
+    terms.old_log_prob_n = to_device(old_log_probs_, device);
+    terms.advantage_n = to_device(advantages_, device);
+    if (!rl.ref_log_probs.empty()) terms.ref_log_prob_n = to_device(ref_log_probs_, device);
+    if (!rl.rollout_weights.empty()) terms.rollout_weight_n = to_device(rollout_weights_, device);
+    terms.sequence_n = to_device(sequences_, device);
+    terms.sequence_share_n = to_device(shares_, device);
+  }
+
+ private:
+  const StepBatch& batch_;
+  std::vector<double> old_log_probs_, advantages_, ref_log_probs_, rollout_weights_, shares_;
+  std::vector<int64_t> sequences_;
+};
 
 }  // namespace
 
@@ -33,10 +59,13 @@ PackInputs pack_inputs(const StepBatch& batch, const PlannedGroup& group, const 
 
   PackInputs inputs;
   std::vector<int64_t> picked, picked_targets;
-  std::vector<double> weights, old_log_probs, advantages;
+  std::vector<double> weights;
+  RlTerms rl(batch);
+  const bool with_rl = batch.rl != nullptr && scored == ScoredRows::kLossTokens;
   for (size_t row = 0; row < rows.size(); ++row) {
     if (targets[row] == kNoTarget) continue;
-    const size_t sample = members[static_cast<size_t>(rows[row].sample)];
+    const int64_t member = rows[row].sample;
+    const size_t sample = members[static_cast<size_t>(member)];
     const Sample& source = *batch.samples[sample];
     const int64_t predicted = rows[row].position + 1;  // the token this row scores
     const int64_t response_token = predicted - source.response_begin();
@@ -47,15 +76,13 @@ PackInputs pack_inputs(const StepBatch& batch, const PlannedGroup& group, const 
     picked_targets.push_back(targets[row]);
     inputs.origins.push_back({sample, response_token});
     if (scored == ScoredRows::kLossTokens) weights.push_back(batch.weights.per_sample[sample]);
-    if (batch.rl != nullptr) {
-      old_log_probs.push_back(old_log_prob_of(batch, sample, response_token));
-      advantages.push_back(advantage_of(batch, sample, response_token));
-    }
+    if (with_rl) rl.add(sample, member, response_token);
   }
   inputs.ids_t = to_device(ids, device);
   inputs.rows_n = to_device(picked, device);
   inputs.target_n = to_device(picked_targets, device);
-  inputs.terms = {to_device(weights, device), to_device(old_log_probs, device), to_device(advantages, device)};
+  inputs.terms.weight_n = to_device(weights, device);
+  if (with_rl) rl.put(inputs.terms, device);
   return inputs;
 }
 

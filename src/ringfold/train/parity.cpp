@@ -12,6 +12,7 @@
 #include "ringfold/train/log_probs.h"
 #include "ringfold/train/rl_fields.h"
 #include "ringfold/train/runner.h"
+#include "ringfold/train/sequence_ratio.h"
 #include "ringfold/train/setup.h"
 #include "ringfold/train/step.h"
 
@@ -54,8 +55,12 @@ Outcome reference_outcome(const RunSettings& settings, TrainState& state, const 
       const double* values = log_prob.contiguous().const_data_ptr<double>();
       outcome.log_probs.insert(outcome.log_probs.end(), values, values + log_prob.numel());
     }
-    const PackInputs inputs = pack_inputs(batch, group, context->layout, ScoredRows::kLossTokens, at::kCPU);
-    ObjectiveResult result = token_loss(settings, score_pack(state.model, settings, inputs, context), inputs.terms);
+    PackInputs inputs = pack_inputs(batch, group, context->layout, ScoredRows::kLossTokens, at::kCPU);
+    const TokenScores scores = score_pack(state.model, settings, inputs, context);
+    if (!is_token_local(settings.objective)) {
+      inputs.terms.sequence_log_ratio_n = sequence_log_ratio(scores.log_prob_n, inputs.terms, *context);
+    }
+    ObjectiveResult result = token_loss(settings, scores, inputs.terms);
     result.loss.backward();
     outcome.loss += read_sums({result.sums_n}).loss;
   }
@@ -192,10 +197,10 @@ int run_parity_check(const RunSettings& settings, bool json) {
   const auto count = static_cast<int64_t>(files.data.samples.size());
   StepBatch batch(files.data,
                   global_batch(count, settings.global_batch_size, 1, settings.seed, settings.shuffle).indices,
-                  settings.loss_aggregation);
+                  settings.loss_aggregation, settings.loss_scale_factor);
   RlFields rl;
-  if (settings.objective == Objective::kGrpo) {
-    rl = rl_fields(session, *model, files.data);
+  if (settings.objective != Objective::kSft) {
+    rl = rl_fields(session, *model, files.data, files.reference ? &*files.reference : nullptr);
     batch.rl = &rl;
   }
   std::string layout_text;

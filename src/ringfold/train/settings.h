@@ -9,9 +9,31 @@
 
 namespace ringfold {
 
-enum class Objective { kSft, kGrpo };
+enum class Objective {
+  kSft,
+  kPpo,
+  kGrpo,
+  kDrGrpo,
+  kRloo,
+  kReinforcePlusPlus,
+  kReinforcePlusPlusBaseline,
+  kGspo,
+  kCispo,
+};
 // How token losses add up (spec 6); weights are fixed before the step.
-enum class LossAggregation { kTokenMean, kSeqMeanTokenSum, kSeqMeanTokenMean };
+enum class LossAggregation { kTokenMean, kSeqMeanTokenSum, kSeqMeanTokenMean, kDrGrpo };
+// Where advantages come from (train/advantages.h); kByObjective: the objective's own.
+enum class AdvantageEstimator {
+  kByObjective,
+  kData,
+  kGrpo,
+  kDrGrpo,
+  kRloo,
+  kReinforcePlusPlus,
+  kReinforcePlusPlusBaseline
+};
+// Estimators of the KL divergence from the reference (train/kl.h); kByUse: k3 as a loss, k1 as a reward.
+enum class KlType { kByUse, kK1, kK2, kK3, kLowVarKl };
 enum class LrDecay { kConstant, kCosine };
 
 struct RunSettings {
@@ -37,7 +59,10 @@ struct RunSettings {
 
   // Training.
   Objective objective = Objective::kSft;
+  AdvantageEstimator advantage_estimator = AdvantageEstimator::kByObjective;
   LossAggregation loss_aggregation = LossAggregation::kTokenMean;
+  bool loss_aggregation_given = false;
+  double loss_scale_factor = 0;   // dr-grpo: tokens that a sample's sum is divided by; 0: the data's longest response
   int64_t global_batch_size = 0;  // samples a step; 0: the whole file
   int64_t max_steps = 0;          // 0: given by epochs; with both, whichever ends first
   double epochs = 0;              // 0: not given (one epoch when max_steps is not given either)
@@ -53,8 +78,20 @@ struct RunSettings {
   double clip_grad = 1.0;  // global norm; 0: off
   double eps_clip = 0.2;
   double eps_clip_high = 0;  // 0: the same as eps_clip
+  double eps_clip_c = 0;     // dual clip; 0: off
+  double entropy_coef = 0;
+  bool use_kl_loss = false;  // KL from the reference as a loss
+  double kl_loss_coef = 0;
+  double kl_coef = 0;  // KL from the reference as a reward
+  KlType kl_loss_type = KlType::kByUse;
+  std::string ref_load;  // --ref-load: folder of the reference model; empty: the weights as they are at the start
+  bool normalize_advantages = false;
+  double gamma = 1;  // discount of reinforce_plus_plus
   double temperature = 1.0;
   bool use_rollout_logprobs = false;
+  bool use_tis = false;  // truncated importance weights against the rollout engine
+  double tis_clip = 2;
+  double tis_clip_low = 0;
   int64_t log_prob_chunk_tokens = 1024;
 
   // Running and output.

@@ -11,9 +11,15 @@
 #include "ringfold/base/log.h"
 #include "ringfold/data/jsonl.h"
 #include "ringfold/report/metrics.h"
+#include "ringfold/train/objective_check.h"
 
 namespace ringfold {
 namespace {
+
+at::ScalarType dtype_of(const RunSettings& settings) {
+  if (settings.dtype == "float64") return at::kDouble;
+  return settings.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+}
 
 Dataset load_data(const RunSettings& settings, const Topology& topology, const ModelConfig& config,
                   const std::shared_ptr<const Tokenizer>& tokenizer, const std::string& file) {
@@ -26,10 +32,10 @@ Dataset load_data(const RunSettings& settings, const Topology& topology, const M
 }
 
 // Sums of bits would miss swapped weights; a hash of every byte does not, and is quick beside loading.
-uint64_t weight_digest(const DenseModel& model) {
+uint64_t weight_digest(const std::vector<at::Tensor>& weights) {
   Hash hash;
-  for (const Parameter& parameter : model.parameters()) {
-    const at::Tensor value = parameter.value.detach().cpu().contiguous();
+  for (const at::Tensor& weight : weights) {
+    const at::Tensor value = weight.detach().cpu().contiguous();
     const auto* words = static_cast<const char*>(value.const_data_ptr());
     uint64_t folded = 0;  // four bytes at a time: the byte-wise hash of gigabytes would be felt at start
     for (size_t i = 0; i + 4 <= value.nbytes(); i += 4) {
@@ -37,7 +43,7 @@ uint64_t weight_digest(const DenseModel& model) {
       std::memcpy(&word, words + i, 4);
       folded = (folded ^ word) * 0x9e3779b97f4a7c15ULL;
     }
-    hash.add(std::string_view(parameter.name));
+    hash.add(static_cast<uint64_t>(value.numel()));
     hash.add(folded);
   }
   return hash.value();
@@ -73,18 +79,24 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
   const RunSettings& s = session.settings;
   const Topology& t = session.topology;
   const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  std::vector<at::Tensor> weights;
+  for (const Parameter& parameter : model.parameters()) weights.push_back(parameter.value);
   std::vector<std::pair<std::string, std::string>> facts = {
       {"data digest", fmt::format("{:016x} ({} samples, {} tokens)", files.data.digest(), files.data.samples.size(),
                                   files.data.total_tokens())},
       {"eval data digest", files.eval_data ? fmt::format("{:016x}", files.eval_data->digest()) : "none"},
       {"model config", files.config.json},
-      {"weights", fmt::format("digest {:016x}", weight_digest(model))},
+      {"weights", fmt::format("digest {:016x}", weight_digest(weights))},
+      {"--ref-load weights",
+       files.reference ? fmt::format("digest {:016x}", weight_digest(files.reference->values())) : "none"},
       {"--dtype", s.dtype},
       {"--recompute", s.recompute},
       {"--attention-kernel", s.attention_kernel},
       {"--device", s.device},
       {"--objective", text(static_cast<int>(s.objective))},
+      {"--advantage-estimator", text(static_cast<int>(s.advantage_estimator))},
       {"--loss-aggregation", text(static_cast<int>(s.loss_aggregation))},
+      {"--loss-scale-factor", text(s.loss_scale_factor)},
       {"--global-batch-size", text(s.global_batch_size)},
       {"--max-steps", text(s.max_steps)},
       {"--epochs", text(s.epochs)},
@@ -102,6 +114,17 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
       {"--log-prob-chunk-tokens", text(s.log_prob_chunk_tokens)},
       {"--eps-clip", text(s.eps_clip)},
       {"--eps-clip-high", text(s.eps_clip_high)},
+      {"--eps-clip-c", text(s.eps_clip_c)},
+      {"--entropy-coef", text(s.entropy_coef)},
+      {"--use-kl-loss", text(s.use_kl_loss)},
+      {"--kl-loss-coef", text(s.kl_loss_coef)},
+      {"--kl-loss-type", text(static_cast<int>(s.kl_loss_type))},
+      {"--kl-coef", text(s.kl_coef)},
+      {"--normalize-advantages", text(s.normalize_advantages)},
+      {"--gamma", text(s.gamma)},
+      {"--use-tis", text(s.use_tis)},
+      {"--tis-clip", text(s.tis_clip)},
+      {"--tis-clip-low", text(s.tis_clip_low)},
       {"--temperature", text(s.temperature)},
       {"--use-rollout-logprobs", text(s.use_rollout_logprobs)},
       {"--seed", text(s.seed)},
@@ -172,10 +195,7 @@ LoadedFiles load_files(const RunSettings& settings, const Topology& topology) {
         settings.model_dir, settings.model_config));
   }
   if (settings.data_file.empty()) throw UsageError("[settings] --data is missing. Hint: --data FILE.jsonl");
-  if (settings.objective == Objective::kSft && settings.use_rollout_logprobs) {
-    throw UsageError(
-        "[settings] --use-rollout-logprobs has no meaning with --objective sft. Hint: use --objective grpo");
-  }
+  check_objective(settings);
   for (const auto& [flag, beta] :
        {std::pair{"--adam-beta1", settings.adam_beta1}, {"--adam-beta2", settings.adam_beta2}}) {
     if (beta >= 0 && beta < 1) continue;
@@ -191,13 +211,14 @@ LoadedFiles load_files(const RunSettings& settings, const Topology& topology) {
   if (!settings.eval_data_file.empty()) {
     files.eval_data = load_data(settings, topology, files.config, tokenizer, settings.eval_data_file);
   }
+  if (!settings.ref_load.empty()) {
+    files.reference = ReferenceWeights::load(files.config, dtype_of(settings), settings.ref_load);
+  }
   return files;
 }
 
 std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelConfig& config, at::Device device) {
-  const at::ScalarType dtype = settings.dtype == "float64"    ? at::kDouble
-                               : settings.dtype == "bfloat16" ? at::kBFloat16
-                                                              : at::kFloat;
+  const at::ScalarType dtype = dtype_of(settings);
   if (!settings.model_dir.empty()) return std::make_unique<DenseModel>(config, dtype, settings.model_dir, device);
   return std::make_unique<DenseModel>(config, dtype, settings.init_seed, device);
 }

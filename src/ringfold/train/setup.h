@@ -8,6 +8,7 @@
 
 #include "ringfold/data/sample.h"
 #include "ringfold/models/qwen3/model.h"
+#include "ringfold/train/reference_weights.h"
 #include "ringfold/train/session.h"
 #include "ringfold/train/settings.h"
 
@@ -17,6 +18,7 @@ struct LoadedFiles {
   ModelConfig config;
   Dataset data;
   std::optional<Dataset> eval_data;
+  std::optional<ReferenceWeights> reference;  // of --ref-load
 };
 
 // Checks the settings that concern files and loads everything that can be refused, weights excepted.

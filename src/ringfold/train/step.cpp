@@ -13,6 +13,7 @@
 #include "ringfold/mesh/failure.h"
 #include "ringfold/train/planning.h"
 #include "ringfold/train/runner.h"
+#include "ringfold/train/sequence_ratio.h"
 
 namespace ringfold {
 namespace {
@@ -39,13 +40,15 @@ void log_micro_step(const Session& session, const MicroStep& micro_step) {
 
 // Sums over the lane what every rank knows only of its own tokens.
 LossSums reduce_sums(Collectives& collectives, const LossSums& local) {
-  at::Tensor sums =
-      at::tensor({local.loss, local.tokens, local.entropy, local.clipped, local.old_minus_new}, at::kDouble);
-  at::Tensor largest = at::tensor({local.ratio_deviation}, at::kDouble);
+  const auto values = local.values();
+  at::Tensor sums = at::empty({LossSums::kMaxima}, at::kDouble);
+  at::Tensor largest = at::empty({LossSums::kCount - LossSums::kMaxima}, at::kDouble);
+  std::copy_n(values.begin(), LossSums::kMaxima, sums.mutable_data_ptr<double>());
+  std::copy(values.begin() + LossSums::kMaxima, values.end(), largest.mutable_data_ptr<double>());
   collectives.all_reduce_sum(sums, "loss sums");
   collectives.all_reduce_max(largest, "largest ratio");
-  const double* values = sums.const_data_ptr<double>();
-  return {values[0], values[1], values[2], values[3], values[4], largest.item<double>()};
+  const at::Tensor all = at::cat({sums, largest});
+  return LossSums::from(all.const_data_ptr<double>());
 }
 
 }  // namespace
@@ -62,8 +65,11 @@ LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, 
     const PackPlace place{session.exchange, session.lane_rank, step, static_cast<int>(m)};
     with_memory_check(*group, place, [&] {
       const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
-      const PackInputs inputs = pack_inputs(batch, *group, context->layout, ScoredRows::kLossTokens, session.device);
+      PackInputs inputs = pack_inputs(batch, *group, context->layout, ScoredRows::kLossTokens, session.device);
       const TokenScores scores = score_pack(state.model, session.settings, inputs, context);
+      if (!is_token_local(session.settings.objective)) {
+        inputs.terms.sequence_log_ratio_n = sequence_log_ratio(scores.log_prob_n, inputs.terms, *context);
+      }
       ObjectiveResult result = token_loss(session.settings, scores, inputs.terms);
       // Also without loss tokens on this rank: the other members wait for its exchanges in the backward.
       result.loss.backward();

@@ -98,8 +98,8 @@ class TrainingRun {
 StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
   const auto count = static_cast<int64_t>(files_.data.samples.size());
   const GlobalBatch chosen = global_batch(count, settings_.global_batch_size, step, settings_.seed, settings_.shuffle);
-  StepBatch batch(files_.data, chosen.indices, settings_.loss_aggregation);
-  if (settings_.objective == Objective::kGrpo) batch.rl = &rl_;
+  StepBatch batch(files_.data, chosen.indices, settings_.loss_aggregation, settings_.loss_scale_factor);
+  if (settings_.objective != Objective::kSft) batch.rl = &rl_;
   const double lr = learning_rate(settings_, step, total);
   const StepReport report = train_step(session_, state_, batch, step, lr);
 
@@ -128,7 +128,10 @@ void TrainingRun::evaluate_after(int64_t step, MetricsFile* file) {
 }
 
 int TrainingRun::run() {
-  if (settings_.objective == Objective::kGrpo) rl_ = rl_fields(session_, model_, files_.data);
+  if (settings_.objective != Objective::kSft) {
+    rl_ = rl_fields(session_, model_, files_.data, files_.reference ? &*files_.reference : nullptr);
+    files_.reference.reset();  // its log-probs are all that the run needs of it
+  }
   const auto count = static_cast<int64_t>(files_.data.samples.size());
   const int64_t total = total_steps(settings_, steps_per_epoch(count, settings_.global_batch_size));
   const int64_t last = settings_.stop_after_steps > 0 ? std::min(total, settings_.stop_after_steps) : total;
