@@ -12,8 +12,8 @@ import tempfile
 # In order of dependency (ARCHITECTURE.md). The layers of one row do not include each other, but for those in SIBLINGS.
 LAYERS = [["base"], ["plan"], ["device"], ["mesh"], ["shard", "kernels"], ["attention"], ["models", "data"],
           ["train", "rollout", "report"]]
-# train writes what report defines.
-SIBLINGS = {("train", "report")}
+# train writes what report defines, and asks rollout for responses.
+SIBLINGS = {("train", "report"), ("train", "rollout")}
 TORCH_FREE = {"base", "plan", "data", "report"}
 TORCH = re.compile(r"^(ATen|torch|c10|c10d|caffe2)/")
 HIDDEN = re.compile(r"^(nlohmann|fmt|spdlog|pcre2|utf8proc|gloo|CLI|toml\+\+|nccl|cudnn)([./]|$)|\.cuh$")

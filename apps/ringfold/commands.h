@@ -12,7 +12,7 @@
 
 namespace ringfold {
 
-enum class Command : unsigned { kPlan, kSimulate, kTrain, kLogprob, kParity, kBench, kConvert, kLaunch };
+enum class Command : unsigned { kPlan, kSimulate, kTrain, kLogprob, kParity, kBench, kRl, kConvert, kLaunch };
 
 // What is no part of a run's settings.
 struct CommandOptions {
@@ -55,6 +55,7 @@ int run_train(const RunSettings& settings, const CommandOptions& options);
 int run_logprob(const RunSettings& settings, const CommandOptions& options);
 int run_parity(const RunSettings& settings, const CommandOptions& options);
 int run_bench(const RunSettings& settings, const CommandOptions& options);
+int run_rl_loop(const RunSettings& settings, const CommandOptions& options);
 int run_convert(const RunSettings& settings, const CommandOptions& options);
 int run_launch(const RunSettings& settings, const CommandOptions& options);
 

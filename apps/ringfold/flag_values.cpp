@@ -30,6 +30,16 @@ int64_t parse_integer(const std::string& text, const std::string& where, int64_t
                         : fmt::format("{}: got \"{}\", expected an integer from {} to {}", where, text, low, high));
 }
 
+std::vector<int64_t> parse_integers(const std::string& text, const std::string& where, int64_t low, int64_t high) {
+  std::vector<int64_t> values;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    values.push_back(parse_integer(text.substr(begin, end - begin), where, low, high));
+    begin = end + 1;
+  }
+  return values;
+}
+
 uint64_t parse_seed(const std::string& text, const std::string& where) {
   uint64_t value = 0;
   if (read_whole(text, value)) return value;

@@ -9,6 +9,8 @@
 namespace ringfold {
 
 int64_t parse_integer(const std::string& text, const std::string& where, int64_t low, int64_t high);
+// Separated by commas.
+std::vector<int64_t> parse_integers(const std::string& text, const std::string& where, int64_t low, int64_t high);
 uint64_t parse_seed(const std::string& text, const std::string& where);
 // Finite, within [low, high].
 double parse_number(const std::string& text, const std::string& where, double low, double high);

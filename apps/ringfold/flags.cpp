@@ -25,10 +25,11 @@ constexpr unsigned bits(Commands... commands) {
 }
 constexpr unsigned kPlan = bits(Command::kPlan), kSimulate = bits(Command::kSimulate), kTrain = bits(Command::kTrain),
                    kLogprob = bits(Command::kLogprob), kParity = bits(Command::kParity), kBench = bits(Command::kBench),
-                   kConvert = bits(Command::kConvert), kLaunch = bits(Command::kLaunch);
-constexpr unsigned kDryRuns = kPlan | kSimulate;                  // commands that only plan
-constexpr unsigned kRuns = kTrain | kLogprob | kParity | kBench;  // commands that run a model
-constexpr unsigned kSteps = kTrain | kParity | kBench;            // ... forward and backward
+                   kRl = bits(Command::kRl), kConvert = bits(Command::kConvert), kLaunch = bits(Command::kLaunch);
+constexpr unsigned kDryRuns = kPlan | kSimulate;                        // commands that only plan
+constexpr unsigned kRuns = kTrain | kLogprob | kParity | kBench | kRl;  // commands that run a model
+constexpr unsigned kSteps = kTrain | kParity | kBench | kRl;            // ... forward and backward
+constexpr unsigned kUpdates = kTrain | kRl;                             // ... and learn
 
 // Collects flags of one group for one set of commands.
 class Table {
@@ -164,7 +165,7 @@ void add_parallel(Table& table, ParallelSettings& s, CommandOptions& options) {
       .not_built("sequence-parallel", "leave it out; activations are sharded by context parallelism")
       .not_built("expert-model-parallel-size", "only dense models are built");
   // bench has its own list of policies.
-  table.by(kPlan | kTrain | kLogprob | kParity)
+  table.by(kPlan | kTrain | kLogprob | kParity | kRl)
       .choice("cp-policy", "how CP sizes are chosen [uniform with dynamic CP, else static]",
               {{"static", "uniform", "mixed"}, {}},
               [&s](size_t index) {
@@ -232,7 +233,7 @@ void add_objective(Table& table, RunSettings& s) {
                 s.loss_aggregation = static_cast<LossAggregation>(index);
                 s.loss_aggregation_given = true;
               })
-      .number("loss-scale-factor", "tokens a sample's sum is divided by with dr-grpo; 0: the data's longest response",
+      .number("loss-scale-factor", "tokens a sample's sum is divided by with dr-grpo; 0: the longest response",
               s.loss_scale_factor, 0)
       .number("eps-clip", "lower clip range of the probability ratio", s.eps_clip, 0, 1)
       .number("eps-clip-high", "upper clip range; 0: the same as --eps-clip", s.eps_clip_high, 0)
@@ -257,6 +258,7 @@ void add_training(Table& table, RunSettings& s) {
       .integer("max-steps", "optimizer steps [by --epochs]", s.max_steps, 1)
       .number("epochs", "passes over the data; 0: one, unless --max-steps is given", s.epochs, 0)
       .integer("stop-after-steps", "stop early, schedule unchanged [no]", s.stop_after_steps, 1)
+      .by(kUpdates)
       .number("lr", "peak learning rate", s.lr, 0)
       .number("min-lr", "where cosine decay ends", s.min_lr, 0)
       .integer("lr-warmup-steps", "steps of linear warm-up [0]", s.lr_warmup_steps, 0)
@@ -267,6 +269,7 @@ void add_training(Table& table, RunSettings& s) {
       .number("adam-beta2", "second-moment decay of AdamW", s.adam_beta2, 0, 1)
       .number("adam-eps", "added to the root of the second moment", s.adam_eps, 0)
       .number("clip-grad", "largest global gradient norm; 0: no clipping", s.clip_grad, 0)
+      .by(kTrain)
       .list("resume", "never", "every run starts from the beginning [never]",
             [](const std::string& text, const std::string& where) {
               if (text == "never") return;
@@ -277,10 +280,12 @@ void add_training(Table& table, RunSettings& s) {
 }
 
 void add_output(Table& table, RunSettings& s, CommandOptions& options) {
-  table.in("Output", kTrain)
+  table.in("Output", kUpdates)
       .text("output-dir", "RUN", "folder of metrics, plans and checkpoints", s.output_dir)
+      .by(kTrain)
       .toggle("dump-plans", "write each step's plan to RUN/plan_step_N.json", s.dump_plans)
       .text("dump-gradients", "FILE", "gradients of the first step, before clipping (.safetensors)", s.dump_gradients)
+      .by(kUpdates)
       .toggle("progress", "show each step on stderr [yes]", s.progress)
       .toggle("no-progress", "do not show steps", s.progress, false);
   table.by(kLogprob).text("output", "FILE", "log-probs, one record a sample (.jsonl)", s.output_file);
@@ -290,6 +295,29 @@ void add_output(Table& table, RunSettings& s, CommandOptions& options) {
                          1e6);
   table.by(kDryRuns | kRuns | kConvert)
       .choice("log-level", "what is logged on stderr", {{"debug", "info", "warning", "error", "off"}, {}}, s.log_level);
+}
+
+void add_rollout(Table& table, RunSettings& s) {
+  table.in("Rollout", kRl)
+      .integer("num-rollout", "rollouts of the run", s.num_rollout, 1)
+      .integer("rollout-batch-size", "prompts of a rollout [32]", s.rollout_batch_size, 1)
+      .integer("n-samples-per-prompt", "responses to a prompt: a group [8]", s.n_samples_per_prompt, 1, 1 << 20)
+      .integer("rollout-max-response-len", "longest response, in tokens [256]", s.rollout_max_response_len, 1,
+               kMaxTokens)
+      .list("rollout-stop-token-ids", "ID,ID,...", "tokens that end a response",
+            [&s](const std::string& text, const std::string& where) {
+              s.rollout_stop_token_ids = parse_integers(text, where, 0, kMaxTokens);
+            })
+      .integer("rollout-top-k", "draw among the K likeliest tokens [all]", s.rollout_top_k, 1, kMaxTokens)
+      .number("rollout-top-p", "draw among the likeliest tokens that together have this probability", s.rollout_top_p,
+              1e-6, 1)
+      .integer("rollout-max-sequences", "responses that one rank decodes at a time [64]", s.rollout_max_sequences, 1,
+               1 << 20)
+      .choice("rm-type", "reward: response equal to the data's, last number equal, or a program",
+              {{"exact", "numeric", "program"}, {}}, s.rm_type)
+      .text("rm-program", "COMMAND", "judge for --rm-type program: JSON lines in and out (docs/guide/rl.md)",
+            s.rm_program)
+      .toggle("dynamic-sampling-filter", "leave out groups whose rewards are all equal", s.dynamic_sampling_filter);
 }
 
 void add_single_commands(Table& table, CommandOptions& options) {
@@ -352,6 +380,7 @@ std::vector<Flag> make_flags(RunSettings& settings, CommandOptions& options) {
   add_objective(table, settings);
   add_training(table, settings);
   add_output(table, settings, options);
+  add_rollout(table, settings);
   add_single_commands(table, options);
   return table.take();
 }
@@ -359,7 +388,7 @@ std::vector<Flag> make_flags(RunSettings& settings, CommandOptions& options) {
 const std::vector<Command>& all_commands() {
   static const std::vector<Command> commands = {Command::kPlan,    Command::kSimulate, Command::kTrain,
                                                 Command::kLogprob, Command::kParity,   Command::kBench,
-                                                Command::kConvert, Command::kLaunch};
+                                                Command::kRl,      Command::kConvert,  Command::kLaunch};
   return commands;
 }
 
@@ -377,6 +406,8 @@ std::string name_of(Command command) {
       return "parity";
     case Command::kBench:
       return "bench";
+    case Command::kRl:
+      return "rl";
     case Command::kConvert:
       return "convert";
     case Command::kLaunch:
@@ -399,6 +430,8 @@ std::string summary_of(Command command) {
       return "prove a layout: the same step on one rank and in this layout, side by side";
     case Command::kBench:
       return "time policies against each other on the same samples";
+    case Command::kRl:
+      return "improve a model on its own responses: rollout, rewards, training, in one loop";
     case Command::kConvert:
       return "convert a llama2.c checkpoint to a Hugging Face folder";
     case Command::kLaunch:
@@ -425,6 +458,11 @@ std::string example_of(Command command) {
     case Command::kBench:
       return "ringfold launch -n 4 -- bench --model-config config.json --lengths-file lengths.txt --policies "
              "static,uniform " +
+             layout;
+    case Command::kRl:
+      return "ringfold launch -n 4 -- rl --model DIR --data PROMPTS.jsonl --output-dir RUN --objective grpo "
+             "--num-rollout "
+             "100 --rollout-stop-token-ids 151645 " +
              layout;
     case Command::kConvert:
       return "ringfold convert --llama2c stories260K.bin --output stories260K";

@@ -40,6 +40,8 @@ int dispatch(Command command, const RunSettings& settings, const CommandOptions&
       return run_parity(settings, options);
     case Command::kBench:
       return run_bench(settings, options);
+    case Command::kRl:
+      return run_rl_loop(settings, options);
     case Command::kConvert:
       return run_convert(settings, options);
     case Command::kLaunch:
@@ -50,7 +52,7 @@ int dispatch(Command command, const RunSettings& settings, const CommandOptions&
 
 bool needs_all_ranks(Command command) {
   return command == Command::kTrain || command == Command::kLogprob || command == Command::kParity ||
-         command == Command::kBench;
+         command == Command::kBench || command == Command::kRl;
 }
 
 // All ranks of a job have the same flags, so one of them says what is wrong with them.

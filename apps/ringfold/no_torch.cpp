@@ -28,6 +28,9 @@ int run_parity(const RunSettings&, const CommandOptions&) {
 int run_bench(const RunSettings&, const CommandOptions&) {
   return refuse("bench");
 }
+int run_rl_loop(const RunSettings&, const CommandOptions&) {
+  return refuse("rl");
+}
 int run_convert(const RunSettings&, const CommandOptions&) {
   return refuse("convert");
 }

@@ -194,7 +194,7 @@ bool overridden(const Flag& flag, const CommandLine& line) {
 // Refusals that need more than one flag and no file; what concerns CP sizes is derive_topology's.
 void check_together(Command command, const RunSettings& s, const CommandOptions& options) {
   const bool runs = command == Command::kTrain || command == Command::kLogprob || command == Command::kParity ||
-                    command == Command::kBench;
+                    command == Command::kBench || command == Command::kRl;
   const auto single = [&](int size, const char* flag) {
     if (!runs || size == 1) return;
     throw UsageError(
@@ -208,7 +208,8 @@ void check_together(Command command, const RunSettings& s, const CommandOptions&
     throw UsageError(fmt::format("[flags] --eval-interval: got {} without --eval-data. Hint: add --eval-data FILE",
                                  s.eval_interval));
   }
-  if (command == Command::kTrain && s.lr_decay_style == LrDecay::kCosine && s.min_lr > s.lr) {
+  if ((command == Command::kTrain || command == Command::kRl) && s.lr_decay_style == LrDecay::kCosine &&
+      s.min_lr > s.lr) {
     throw UsageError(fmt::format("[flags] --min-lr: got {}, expected at most --lr {}", s.min_lr, s.lr));
   }
   if (command == Command::kPlan && options.step_given && s.global_batch_size == 0) {
@@ -231,7 +232,7 @@ Command find_command(const std::string& name) {
     if (name_of(command) == name) return command;
     names.push_back(name_of(command));
   }
-  for (const std::string later : {"report", "doctor", "rl"}) {
+  for (const std::string later : {"report", "doctor"}) {
     if (name == later) {
       throw UsageError(
           fmt::format("[flags] `ringfold {}` is not built yet. Hint: built are {}", name, fmt::join(names, ", ")));

@@ -3,6 +3,7 @@
 #include "ringfold/train/bench.h"
 #include "ringfold/train/logprob_run.h"
 #include "ringfold/train/parity.h"
+#include "ringfold/train/rl_run.h"
 #include "ringfold/train/trainer.h"
 
 namespace ringfold {
@@ -21,6 +22,10 @@ int run_parity(const RunSettings& settings, const CommandOptions& options) {
 
 int run_bench(const RunSettings& settings, const CommandOptions& options) {
   return run_bench_policies(settings, options.bench, options.json);
+}
+
+int run_rl_loop(const RunSettings& settings, const CommandOptions&) {
+  return run_rl(settings);
 }
 
 }  // namespace ringfold

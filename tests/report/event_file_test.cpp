@@ -103,6 +103,7 @@ TEST(EventFile, every_tag_is_documented) {
   all.truncated_ratio = all.train_rollout_logprob_abs_diff = all.tis_mean = all.tis_clip_fraction = 0;
   std::vector<Scalar> scalars = scalars_of(all);
   for (const Scalar& scalar : scalars_of(EvalMetrics{})) scalars.push_back(scalar);
+  for (const Scalar& scalar : scalars_of(RolloutMetrics{})) scalars.push_back(scalar);
   for (const Scalar& scalar : scalars) {
     std::string tag = scalar.tag;
     if (const size_t digit = tag.find_first_of("0123456789"); digit != std::string::npos) tag.replace(digit, 9, "N");

@@ -85,6 +85,16 @@ TEST(Metrics, every_member_is_documented_and_nothing_else) {
   EXPECT_EQ(written, documented);
 }
 
+TEST(Metrics, every_field_of_a_rollout_is_documented) {
+  std::ifstream file(RINGFOLD_SOURCE_DIR "/docs/reference/metrics.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), {});
+  RolloutMetrics metrics;
+  metrics.reward_mean = 0.5;
+  const json record = json::parse(to_json_line(metrics));
+  EXPECT_EQ(record["reward_mean"], 0.5);
+  for (const auto& [key, value] : record.items()) EXPECT_THAT(page, HasSubstr("- `" + key + "`")) << key;
+}
+
 TEST(Metrics, record_stays_json_when_a_number_is_not_finite) {
   StepMetrics metrics = example();
   metrics.loss = std::nan("");

@@ -23,6 +23,7 @@ struct Scalar {
 // docs/reference/metrics.md lists the tags. Absent metrics give no scalar.
 std::vector<Scalar> scalars_of(const StepMetrics& metrics);
 std::vector<Scalar> scalars_of(const EvalMetrics& metrics);
+std::vector<Scalar> scalars_of(const RolloutMetrics& metrics);
 
 // CRC-32C (Castagnoli) as the format stores it: rotated and shifted, so that a CRC of a CRC is not trivial.
 uint32_t masked_crc32c(std::string_view bytes);

@@ -72,6 +72,28 @@ std::string to_json_line(const EvalMetrics& metrics) {
   return record.dump();
 }
 
+std::string to_json_line(const RolloutMetrics& metrics) {
+  const nlohmann::ordered_json record = {{"rollout", metrics.rollout},
+                                         {"first_step", metrics.first_step},
+                                         {"last_step", metrics.last_step},
+                                         {"prompts", metrics.prompts},
+                                         {"responses", metrics.responses},
+                                         {"dropped_groups", metrics.dropped_groups},
+                                         {"reward_mean", metrics.reward_mean},
+                                         {"reward_std", metrics.reward_std},
+                                         {"response_length_mean", metrics.response_length_mean},
+                                         {"truncated_ratio", metrics.truncated_ratio},
+                                         {"tokens", metrics.tokens},
+                                         {"generate_ms", metrics.generate_ms},
+                                         {"reward_ms", metrics.reward_ms},
+                                         {"log_probs_ms", metrics.log_probs_ms},
+                                         {"train_ms", metrics.train_ms},
+                                         {"total_ms", metrics.total_ms},
+                                         {"train_tokens_per_s", metrics.train_tokens_per_s},
+                                         {"end_to_end_tokens_per_s", metrics.end_to_end_tokens_per_s}};
+  return record.dump();
+}
+
 MetricsFile::MetricsFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "a")) {
   if (!file_) {
     throw RunError(fmt::format("[report] {}: cannot open for writing: {}. Hint: check --output-dir and its permissions",

@@ -54,6 +54,26 @@ struct EvalMetrics {
 
 std::string to_json_line(const EvalMetrics& metrics);
 
+// One record of RUN/rollouts.jsonl: what the policy of `ringfold rl` did between two trainings.
+struct RolloutMetrics {
+  int64_t rollout = 0;     // 1-based
+  int64_t first_step = 0;  // the optimizer steps made on it; last_step < first_step: none
+  int64_t last_step = 0;
+  int64_t prompts = 0;
+  int64_t responses = 0;
+  int64_t dropped_groups = 0;  // by --dynamic-sampling-filter
+  double reward_mean = 0;      // over all responses, dropped ones too
+  double reward_std = 0;
+  double response_length_mean = 0;
+  double truncated_ratio = 0;
+  int64_t tokens = 0;  // of the responses trained on, prompts included
+  double generate_ms = 0, reward_ms = 0, log_probs_ms = 0, train_ms = 0, total_ms = 0;
+  double train_tokens_per_s = 0;       // tokens / train time
+  double end_to_end_tokens_per_s = 0;  // tokens / total time
+};
+
+std::string to_json_line(const RolloutMetrics& metrics);
+
 // Appends records, flushed one by one. Throws RunError naming the file (disk full, no permission).
 class MetricsFile {
  public:

@@ -51,6 +51,21 @@ std::vector<Scalar> scalars_of(const StepMetrics& metrics) {
   return scalars;
 }
 
+std::vector<Scalar> scalars_of(const RolloutMetrics& metrics) {
+  return {{"rollout/reward_mean", metrics.reward_mean},
+          {"rollout/reward_std", metrics.reward_std},
+          {"rollout/response_length_mean", metrics.response_length_mean},
+          {"rollout/truncated_ratio", metrics.truncated_ratio},
+          {"rollout/dropped_groups", static_cast<double>(metrics.dropped_groups)},
+          {"rollout/generate_ms", metrics.generate_ms},
+          {"rollout/reward_ms", metrics.reward_ms},
+          {"rollout/log_probs_ms", metrics.log_probs_ms},
+          {"rollout/train_ms", metrics.train_ms},
+          {"rollout/total_ms", metrics.total_ms},
+          {"rollout/train_tokens_per_s", metrics.train_tokens_per_s},
+          {"rollout/end_to_end_tokens_per_s", metrics.end_to_end_tokens_per_s}};
+}
+
 std::vector<Scalar> scalars_of(const EvalMetrics& metrics) {
   return {{"eval/loss", metrics.loss}, {"eval/accuracy", metrics.accuracy}};
 }

@@ -56,12 +56,16 @@ void fill_missing(PerToken& values, const PerToken& computed) {
 void add_log_probs(Session& session, DenseModel& model, const Dataset& data, const ReferenceWeights* reference,
                    RlFields& rl) {
   const RunSettings& settings = session.settings;
-  rl.old_log_probs =
-      field_of(data, settings.use_rollout_logprobs ? &Sample::rollout_log_probs : &Sample::old_log_probs);
-  const bool old_pass = first_missing(data, rl.old_log_probs) != nullptr;
+  if (rl.old_log_probs.empty()) {
+    rl.old_log_probs =
+        field_of(data, settings.use_rollout_logprobs ? &Sample::rollout_log_probs : &Sample::old_log_probs);
+  }
   const bool wanted = needs_reference(settings);
-  if (wanted) rl.ref_log_probs = field_of(data, &Sample::ref_log_probs);
-  if (wanted && reference != nullptr) rl.ref_log_probs.assign(data.samples.size(), {});
+  if (!wanted) rl.ref_log_probs.clear();
+  if (wanted && rl.ref_log_probs.empty()) {
+    rl.ref_log_probs = reference != nullptr ? PerToken(data.samples.size()) : field_of(data, &Sample::ref_log_probs);
+  }
+  const bool old_pass = first_missing(data, rl.old_log_probs) != nullptr;
   const bool ref_pass = wanted && first_missing(data, rl.ref_log_probs) != nullptr;
   PerToken computed;
   if (old_pass || (ref_pass && reference == nullptr)) {
@@ -101,7 +105,8 @@ PerToken kl_rewards(const RunSettings& settings, const RlFields& rl) {
 
 }  // namespace
 
-RlFields rl_fields(Session& session, DenseModel& model, const Dataset& data, const ReferenceWeights* reference) {
+RlFields rl_fields(Session& session, DenseModel& model, const Dataset& data, const ReferenceWeights* reference,
+                   RlFields resumed) {
   const RunSettings& settings = session.settings;
   if (settings.use_rollout_logprobs) require_rollout_log_probs(data, "--use-rollout-logprobs");
   if (settings.use_tis) require_rollout_log_probs(data, "--use-tis");
@@ -114,7 +119,7 @@ RlFields rl_fields(Session& session, DenseModel& model, const Dataset& data, con
   }
   compute_advantages(settings, data);  // what the data lack is told before a pass is spent on them
 
-  RlFields rl;
+  RlFields rl = std::move(resumed);
   add_log_probs(session, model, data, reference, rl);
   if (settings.use_tis) rl.rollout_weights = truncated_weights(settings, data, rl.old_log_probs);
   Advantages advantages =

@@ -14,7 +14,9 @@ namespace ringfold {
 // else the weights as they are (the same pass as the old ones). Advantages: the data's own, else from rewards
 // (advantages.h). All passes plan with the log-prob budget and give full-length results in input order. DataError names
 // the first sample that lacks a field. Every rank calls it; the passes are collective. The model is as before
-// afterwards.
-RlFields rl_fields(Session& session, DenseModel& model, const Dataset& data, const ReferenceWeights* reference);
+// afterwards. `resumed`: old and reference log-probs of a checkpoint, which come before all others; empty for a new
+// run.
+RlFields rl_fields(Session& session, DenseModel& model, const Dataset& data, const ReferenceWeights* reference,
+                   RlFields resumed = {});
 
 }  // namespace ringfold

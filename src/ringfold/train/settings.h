@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "ringfold/plan/settings.h"
 
@@ -93,6 +94,19 @@ struct RunSettings {
   double tis_clip = 2;
   double tis_clip_low = 0;
   int64_t log_prob_chunk_tokens = 1024;
+
+  // The loop of `rl`; samples of data_file are prompts with a reference response.
+  int64_t num_rollout = 0;
+  int64_t rollout_batch_size = 32;   // prompts a rollout
+  int64_t n_samples_per_prompt = 8;  // responses a prompt: a group
+  int64_t rollout_max_response_len = 256;
+  int64_t rollout_top_k = 0;  // 0: all tokens
+  double rollout_top_p = 1;
+  std::vector<int64_t> rollout_stop_token_ids;
+  int64_t rollout_max_sequences = 64;  // decoded at a time by one rank
+  std::string rm_type = "exact";       // exact | numeric | program
+  std::string rm_program;
+  bool dynamic_sampling_filter = false;  // leave out groups whose rewards are all equal
 
   // Running and output.
   std::string output_dir;

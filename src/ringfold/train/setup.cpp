@@ -1,6 +1,7 @@
 #include "ringfold/train/setup.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -125,6 +126,15 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
       {"--use-tis", text(s.use_tis)},
       {"--tis-clip", text(s.tis_clip)},
       {"--tis-clip-low", text(s.tis_clip_low)},
+      {"--num-rollout", text(s.num_rollout)},
+      {"--rollout-batch-size", text(s.rollout_batch_size)},
+      {"--n-samples-per-prompt", text(s.n_samples_per_prompt)},
+      {"--rollout-max-response-len", text(s.rollout_max_response_len)},
+      {"--rollout-top-k", text(s.rollout_top_k)},
+      {"--rollout-top-p", text(s.rollout_top_p)},
+      {"--rollout-stop-token-ids", fmt::format("{}", fmt::join(s.rollout_stop_token_ids, ","))},
+      {"--rm-type", s.rm_type},
+      {"--dynamic-sampling-filter", text(s.dynamic_sampling_filter)},
       {"--temperature", text(s.temperature)},
       {"--use-rollout-logprobs", text(s.use_rollout_logprobs)},
       {"--seed", text(s.seed)},

@@ -50,6 +50,8 @@ class DenseModel {
   std::vector<Parameter>& parameters() { return parameters_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const at::Tensor& head_weight() const;  // (vocabulary, hidden)
+  const at::Tensor& embedding() const { return embedding_; }
+  const at::Tensor& final_norm() const { return final_norm_; }
 
   // ids (local tokens) in the context's row order -> hidden states after the final norm (local tokens, hidden).
   // Pad rows are zeroed after the embedding, whatever their id.

@@ -1,0 +1,228 @@
+#include "ringfold/train/rl_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+
+#include "ringfold/base/log.h"
+#include "ringfold/data/order.h"
+#include "ringfold/report/event_file.h"
+#include "ringfold/train/objective_names.h"
+#include "ringfold/train/rl_fields.h"
+#include "ringfold/train/rollout_phase.h"
+#include "ringfold/train/schedule.h"
+#include "ringfold/train/setup.h"
+#include "ringfold/train/step.h"
+
+namespace ringfold {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+volatile std::sig_atomic_t stop_signal = 0;
+void remember_signal(int signal) {
+  stop_signal = signal;
+}
+
+double ms_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+// Needs of the loop that `train` does not have.
+void check_settings(const RunSettings& s) {
+  if (s.output_dir.empty()) throw UsageError("[settings] --output-dir is missing. Hint: --output-dir RUN");
+  if (s.num_rollout < 1) throw UsageError("[settings] --num-rollout is missing. Hint: --num-rollout 200");
+  if (s.objective == Objective::kSft || estimator_of(s) == AdvantageEstimator::kData) {
+    throw UsageError(fmt::format(
+        "[settings] rl makes advantages from rewards, and --objective {} has none. Hint: --objective grpo, or for ppo "
+        "an --advantage-estimator",
+        name_of(s.objective)));
+  }
+  if (s.n_samples_per_prompt < 2 && estimator_of(s) != AdvantageEstimator::kReinforcePlusPlus) {
+    throw UsageError(fmt::format(
+        "[settings] --n-samples-per-prompt: got {}, expected at least 2: a lone response has advantage 0. Hint: 8, or "
+        "--objective reinforce_plus_plus",
+        s.n_samples_per_prompt));
+  }
+  if (s.rollout_stop_token_ids.empty()) {
+    throw UsageError(
+        "[settings] --rollout-stop-token-ids is missing: every response would run to its limit. Hint: the id of the "
+        "model's end token, e.g. 151645 for Qwen3 chats");
+  }
+}
+
+// A run of its own: records of two would mix. Rank 0 looks, before it writes anything.
+void make_output_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    throw UsageError(
+        fmt::format("[settings] --output-dir {}: {}. Hint: choose a folder you may write to", folder, error.message()));
+  }
+  if (read_launch_env().rank != Rank(0) || !std::filesystem::exists(folder + "/metrics.jsonl")) return;
+  throw UsageError(fmt::format(
+      "[settings] --output-dir {}: holds a run already. Hint: choose another folder, or remove this one", folder));
+}
+
+class RlRun {
+ public:
+  RlRun(Session& session, LoadedFiles& files, DenseModel& model, RewardModel& reward)
+      : session_(session),
+        settings_(session.settings),
+        files_(files),
+        model_(model),
+        reward_(reward),
+        flat_(model.parameters()),
+        optimizer_(flat_, {settings_.adam_beta1, settings_.adam_beta2, settings_.adam_eps, settings_.weight_decay}),
+        state_{model, flat_, &optimizer_} {
+    // The policy moves away from the start, so that the start is kept.
+    if (needs_reference(settings_) && !files_.reference) files_.reference = ReferenceWeights::copy_of(model);
+  }
+
+  int run();
+
+ private:
+  void iterate(int64_t rollout);
+  void train_on(const Dataset& data, const RlFields& rl, RolloutMetrics& metrics);
+  int64_t steps_of(int64_t responses) const { return steps_per_epoch(responses, settings_.global_batch_size); }
+  int agreed_stop_signal();
+
+  Session& session_;
+  const RunSettings& settings_;
+  LoadedFiles& files_;
+  DenseModel& model_;
+  RewardModel& reward_;
+  FlatParameters flat_;
+  AdamW optimizer_;
+  TrainState state_;
+  int64_t step_ = 0;         // made
+  int64_t total_steps_ = 0;  // of the schedule: with no group left out
+  // Rank 0.
+  std::unique_ptr<MetricsFile> steps_file_, rollouts_file_;
+  std::unique_ptr<EventFile> events_;
+  std::unique_ptr<Progress> progress_;
+};
+
+int RlRun::agreed_stop_signal() {
+  const auto signals = session_.collectives().all_gather_double(stop_signal, "stop signal");
+  return static_cast<int>(*std::max_element(signals.begin(), signals.end()));
+}
+
+void RlRun::train_on(const Dataset& data, const RlFields& rl, RolloutMetrics& metrics) {
+  const auto count = static_cast<int64_t>(data.samples.size());
+  for (int64_t k = 1; k <= steps_of(count); ++k) {
+    ++step_;
+    const uint64_t seed = settings_.seed + static_cast<uint64_t>(metrics.rollout);
+    StepBatch batch(data, global_batch(count, settings_.global_batch_size, k, seed, settings_.shuffle).indices,
+                    settings_.loss_aggregation,
+                    settings_.loss_scale_factor > 0 ? settings_.loss_scale_factor
+                                                    : static_cast<double>(settings_.rollout_max_response_len));
+    batch.rl = &rl;
+    const double lr = learning_rate(settings_, step_, total_steps_);
+    const StepReport report = train_step(session_, state_, batch, step_, lr);
+    metrics.tokens += report.plan.summary.tokens;
+    if (!session_.is_main()) continue;
+    StepMetrics step = step_metrics(session_, files_.config, batch, report);
+    step.step = step_;
+    step.lr = lr;
+    step.epoch = static_cast<double>(metrics.rollout * settings_.rollout_batch_size) /
+                 static_cast<double>(files_.data.samples.size());
+    steps_file_->append(to_json_line(step));
+    events_->append(step_, scalars_of(step));
+    progress_->step(step);
+  }
+}
+
+void RlRun::iterate(int64_t number) {
+  const auto begin = Clock::now();
+  const auto count = static_cast<int64_t>(files_.data.samples.size());
+  const std::vector<int64_t> prompts =
+      global_batch(count, settings_.rollout_batch_size, number, settings_.seed, settings_.shuffle).indices;
+  const Rollout rollout = make_rollout(session_, model_, reward_, files_.data, prompts, number);
+  RolloutMetrics metrics;
+  metrics.rollout = number;
+  metrics.first_step = step_ + 1;
+  if (!rollout.data.samples.empty()) {
+    const auto scoring = Clock::now();
+    const RlFields rl = rl_fields(session_, model_, rollout.data, files_.reference ? &*files_.reference : nullptr);
+    metrics.log_probs_ms = ms_since(scoring);
+    const auto training = Clock::now();
+    train_on(rollout.data, rl, metrics);
+    metrics.train_ms = ms_since(training);
+  } else if (session_.is_main()) {
+    log::warning(fmt::format("rollout {}: the rewards of every group are equal; no step was made", number));
+  }
+  metrics.last_step = step_;
+  metrics.prompts = rollout.prompts;
+  metrics.responses = rollout.responses;
+  metrics.dropped_groups = rollout.dropped_groups;
+  metrics.reward_mean = rollout.reward_mean;
+  metrics.reward_std = rollout.reward_std;
+  metrics.response_length_mean = rollout.response_length_mean;
+  metrics.truncated_ratio = rollout.truncated_ratio;
+  metrics.generate_ms = rollout.generate_ms;
+  metrics.reward_ms = rollout.reward_ms;
+  metrics.total_ms = ms_since(begin);
+  if (metrics.train_ms > 0) metrics.train_tokens_per_s = static_cast<double>(metrics.tokens) / metrics.train_ms * 1e3;
+  metrics.end_to_end_tokens_per_s = static_cast<double>(metrics.tokens) / metrics.total_ms * 1e3;
+  if (!session_.is_main()) return;
+  rollouts_file_->append(to_json_line(metrics));
+  events_->append(number, scalars_of(metrics));
+  log::info(
+      fmt::format("ringfold: rollout {}: reward {:.3f} (std {:.3f}), response length {:.1f}, truncated {:.0f} %, "
+                  "dropped groups {}",
+                  number, metrics.reward_mean, metrics.reward_std, metrics.response_length_mean,
+                  100 * metrics.truncated_ratio, metrics.dropped_groups));
+}
+
+int RlRun::run() {
+  const std::string& folder = settings_.output_dir;
+  total_steps_ = settings_.num_rollout * steps_of(settings_.rollout_batch_size * settings_.n_samples_per_prompt);
+  if (session_.is_main()) {
+    steps_file_ = std::make_unique<MetricsFile>(folder + "/metrics.jsonl");
+    rollouts_file_ = std::make_unique<MetricsFile>(folder + "/rollouts.jsonl");
+    events_ = std::make_unique<EventFile>(folder + "/tensorboard");
+    progress_ = std::make_unique<Progress>(total_steps_, settings_.progress);
+  }
+  int signal = 0;
+  for (int64_t number = 1; number <= settings_.num_rollout && signal == 0; ++number) {
+    iterate(number);
+    signal = agreed_stop_signal();
+  }
+  if (session_.is_main()) {
+    progress_.reset();
+    export_hf(model_, folder + "/hf");
+    log::info(fmt::format("ringfold: weights in {}/hf, rewards in {}/rollouts.jsonl", folder, folder));
+  }
+  session_.collectives().barrier("end of the run");
+  if (signal != 0 && session_.is_main()) {
+    log::warning(fmt::format("stopped by signal {} after a whole rollout; the weights were written", signal));
+  }
+  return signal == 0 ? 0 : 128 + signal;
+}
+
+}  // namespace
+
+int run_rl(const RunSettings& settings) {
+  std::unique_ptr<RewardModel> reward;
+  StartedRun started = start_run(settings, [&](const Topology& topology) {
+    check_settings(settings);
+    make_output_folder(settings.output_dir);
+    std::shared_ptr<const Tokenizer> tokenizer;
+    if (!settings.tokenizer_dir.empty()) {
+      tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_dir(settings.tokenizer_dir));
+    }
+    LoadedFiles files = load_files(settings, topology);
+    check_prompts(settings, files.data);
+    reward = make_reward(settings, std::move(tokenizer));
+    return files;
+  });
+  std::signal(SIGTERM, remember_signal);
+  std::signal(SIGINT, remember_signal);
+  return RlRun(*started.session, started.files, *started.model, *reward).run();
+}
+
+}  // namespace ringfold

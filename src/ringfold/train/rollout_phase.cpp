@@ -1,0 +1,215 @@
+#include "ringfold/train/rollout_phase.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "ringfold/base/error.h"
+#include "ringfold/rollout/sampler.h"
+
+namespace ringfold {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+// A response with its reward, on every rank.
+struct Judged {
+  SampledResponse response;
+  double reward = 0;
+};
+
+SamplingSettings sampling_settings(const RunSettings& settings, int64_t rollout) {
+  SamplingSettings sampling;
+  sampling.temperature = settings.temperature;
+  sampling.top_k = settings.rollout_top_k;
+  sampling.top_p = settings.rollout_top_p;
+  sampling.max_response_tokens = settings.rollout_max_response_len;
+  sampling.max_context_tokens = settings.parallel.rollout_max_context_len;
+  sampling.stop_token_ids = settings.rollout_stop_token_ids;
+  sampling.max_sequences = settings.rollout_max_sequences;
+  sampling.seed = settings.seed * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(rollout);
+  return sampling;
+}
+
+std::vector<int64_t> prompt_of(const Sample& sample) {
+  return {sample.tokens.begin(), sample.tokens.begin() + sample.response_begin()};
+}
+
+// The prompts of a rank: every D-th one, so that long and short ones mix.
+bool is_mine(const Session& session, size_t prompt) {
+  return static_cast<int>(prompt % static_cast<size_t>(session.reductions->size())) == session.lane_rank.value();
+}
+
+std::vector<double> rewards_of(RewardModel& reward, const Dataset& data, const std::vector<int64_t>& prompts,
+                               const std::vector<size_t>& mine,
+                               const std::vector<std::vector<SampledResponse>>& responses) {
+  std::vector<std::vector<int64_t>> prompt_tokens;
+  for (const size_t p : mine) prompt_tokens.push_back(prompt_of(data.samples[static_cast<size_t>(prompts[p])]));
+  std::vector<RewardRequest> requests;
+  for (size_t i = 0; i < mine.size(); ++i) {
+    const Sample& sample = data.samples[static_cast<size_t>(prompts[mine[i]])];
+    const std::span<const int64_t> answer(sample.tokens.data() + sample.response_begin(),
+                                          static_cast<size_t>(sample.response_length));
+    for (const SampledResponse& response : responses[i]) {
+      requests.push_back({sample.id.value(), prompt_tokens[i], response.tokens, answer, response.truncated});
+    }
+  }
+  return reward.score(requests);
+}
+
+// Every rank's responses on every rank, by prompt and copy. Each is written by one rank and added to zeros: exact.
+std::vector<Judged> share(Session& session, size_t prompts, const std::vector<size_t>& mine,
+                          const std::vector<std::vector<SampledResponse>>& responses,
+                          const std::vector<double>& rewards) {
+  const auto copies = static_cast<size_t>(session.settings.n_samples_per_prompt);
+  const auto count = static_cast<int64_t>(prompts * copies);
+  at::Tensor heads = at::zeros({count, 3}, at::kDouble);  // length, truncated, reward
+  auto head = heads.accessor<double, 2>();
+  for (size_t i = 0; i < mine.size(); ++i) {
+    for (size_t copy = 0; copy < copies; ++copy) {
+      const auto row = static_cast<int64_t>(mine[i] * copies + copy);
+      head[row][0] = static_cast<double>(responses[i][copy].tokens.size());
+      head[row][1] = responses[i][copy].truncated ? 1 : 0;
+      head[row][2] = rewards[i * copies + copy];
+    }
+  }
+  session.collectives().all_reduce_sum(heads, "lengths and rewards of responses");
+  const auto all = heads.accessor<double, 2>();
+  std::vector<int64_t> begin = {0};
+  for (int64_t row = 0; row < count; ++row) begin.push_back(begin.back() + static_cast<int64_t>(all[row][0]));
+  at::Tensor bodies = at::zeros({2, begin.back()}, at::kDouble);  // token ids are exact in fp64
+  auto body = bodies.accessor<double, 2>();
+  for (size_t i = 0; i < mine.size(); ++i) {
+    for (size_t copy = 0; copy < copies; ++copy) {
+      const SampledResponse& response = responses[i][copy];
+      const int64_t first = begin[mine[i] * copies + copy];
+      for (size_t t = 0; t < response.tokens.size(); ++t) {
+        body[0][first + static_cast<int64_t>(t)] = static_cast<double>(response.tokens[t]);
+        body[1][first + static_cast<int64_t>(t)] = response.log_probs[t];
+      }
+    }
+  }
+  session.collectives().all_reduce_sum(bodies, "tokens of responses");
+  const auto values = bodies.accessor<double, 2>();
+  std::vector<Judged> judged(static_cast<size_t>(count));
+  for (size_t row = 0; row < judged.size(); ++row) {
+    for (int64_t column = begin[row]; column < begin[row + 1]; ++column) {
+      judged[row].response.tokens.push_back(static_cast<int64_t>(values[0][column]));
+      judged[row].response.log_probs.push_back(values[1][column]);
+    }
+    judged[row].response.truncated = all[static_cast<int64_t>(row)][1] > 0;
+    judged[row].reward = all[static_cast<int64_t>(row)][2];
+  }
+  return judged;
+}
+
+Sample training_sample(const Sample& prompt, size_t group, Judged& judged, int64_t id) {
+  Sample sample;
+  sample.id = SampleId(id);
+  sample.line = prompt.line;
+  sample.tokens = prompt_of(prompt);
+  const std::vector<int64_t>& response = judged.response.tokens;
+  sample.tokens.insert(sample.tokens.end(), response.begin(), response.end());
+  sample.response_length = static_cast<int64_t>(response.size());
+  sample.loss_mask.assign(sample.tokens.size(), 0);
+  std::fill(sample.loss_mask.end() - sample.response_length, sample.loss_mask.end(), uint8_t{1});
+  sample.reward = judged.reward;
+  sample.group = std::to_string(group);
+  sample.truncated = judged.response.truncated;
+  sample.rollout_log_probs = std::move(judged.response.log_probs);
+  return sample;
+}
+
+void add_figures(const std::vector<Judged>& judged, Rollout& rollout) {
+  const auto count = static_cast<double>(judged.size());
+  for (const Judged& one : judged) {
+    rollout.reward_mean += one.reward / count;
+    rollout.response_length_mean += static_cast<double>(one.response.tokens.size()) / count;
+    rollout.truncated_ratio += one.response.truncated ? 1 / count : 0;
+  }
+  double squares = 0;
+  for (const Judged& one : judged) squares += std::pow(one.reward - rollout.reward_mean, 2);
+  rollout.reward_std = count > 1 ? std::sqrt(squares / (count - 1)) : 0;
+}
+
+}  // namespace
+
+std::unique_ptr<RewardModel> make_reward(const RunSettings& settings, std::shared_ptr<const Tokenizer> tokenizer) {
+  if (settings.rm_type == "program") {
+    if (settings.rm_program.empty()) {
+      throw UsageError("[settings] --rm-type program needs --rm-program. Hint: --rm-program 'python3 judge.py'");
+    }
+    return make_program_reward(settings.rm_program, std::move(tokenizer), settings.comm_timeout_seconds);
+  }
+  if (!settings.rm_program.empty()) {
+    throw UsageError(fmt::format("[settings] --rm-program '{}' has no use with --rm-type {}. Hint: --rm-type program",
+                                 settings.rm_program, settings.rm_type));
+  }
+  if (settings.rm_type == "exact") return make_exact_reward(settings.rollout_stop_token_ids);
+  if (tokenizer == nullptr) {
+    throw UsageError("[settings] --rm-type numeric reads texts and needs --tokenizer. Hint: --tokenizer DIR");
+  }
+  return make_numeric_reward(std::move(tokenizer));
+}
+
+void check_prompts(const RunSettings& settings, const Dataset& data) {
+  const int64_t limit = settings.parallel.rollout_max_context_len;
+  for (const Sample& sample : data.samples) {
+    const int64_t prompt = sample.response_begin();
+    if (prompt >= 1 && (limit == 0 || prompt < limit)) continue;
+    throw DataError(fmt::format(
+        "[data] {}:{} (sample {}): a prompt of {} tokens leaves no room for a response (--rollout-max-context-len {}). "
+        "Hint: leave it out, or raise the limit",
+        data.file, sample.line, sample.id.value(), prompt, limit));
+  }
+}
+
+Rollout make_rollout(Session& session, const DenseModel& model, RewardModel& reward, const Dataset& data,
+                     const std::vector<int64_t>& prompts, int64_t number) {
+  const auto copies = session.settings.n_samples_per_prompt;
+  const auto begin = Clock::now();
+  std::vector<SamplingPrompt> asked;
+  std::vector<size_t> mine;
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    if (!is_mine(session, p)) continue;
+    mine.push_back(p);
+    asked.push_back({prompt_of(data.samples[static_cast<size_t>(prompts[p])]), p, copies});
+  }
+  const auto responses = sample_responses(model, asked, sampling_settings(session.settings, number));
+  session.collectives().barrier("end of sampling");
+  Rollout rollout;
+  rollout.generate_ms = ms_since(begin);
+  const auto sampled = Clock::now();
+  const std::vector<double> rewards = rewards_of(reward, data, prompts, mine, responses);
+  std::vector<Judged> judged = share(session, prompts.size(), mine, responses, rewards);
+  rollout.reward_ms = ms_since(sampled);
+
+  rollout.prompts = static_cast<int64_t>(prompts.size());
+  rollout.responses = static_cast<int64_t>(judged.size());
+  add_figures(judged, rollout);
+  rollout.data.file = fmt::format("rollout {}", number);
+  for (size_t p = 0; p < prompts.size(); ++p) {
+    const auto first = judged.begin() + static_cast<int64_t>(p) * copies;
+    const bool flat =
+        std::all_of(first, first + copies, [&](const Judged& one) { return one.reward == first->reward; });
+    if (flat && session.settings.dynamic_sampling_filter) {
+      ++rollout.dropped_groups;
+      continue;
+    }
+    for (auto one = first; one != first + copies; ++one) {
+      const auto id = static_cast<int64_t>(rollout.data.samples.size());
+      rollout.data.samples.push_back(training_sample(data.samples[static_cast<size_t>(prompts[p])], p, *one, id));
+    }
+  }
+  rollout.data.lines = static_cast<int64_t>(rollout.data.samples.size());
+  return rollout;
+}
+
+}  // namespace ringfold

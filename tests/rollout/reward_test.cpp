@@ -1,0 +1,75 @@
+// Rewards from rules and from programs.
+#include "ringfold/rollout/reward.h"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "ringfold/base/error.h"
+
+namespace ringfold {
+namespace {
+
+using Ids = std::vector<int64_t>;
+
+RewardRequest request(const Ids& response, const Ids& answer, int64_t id = 0) {
+  static const Ids prompt = {1, 2};
+  return {id, prompt, response, answer, false};
+}
+
+TEST(Reward, exact_compares_all_but_stop_tokens) {
+  const auto reward = make_exact_reward({9});
+  const Ids right = {4, 5, 9}, cut = {4, 5}, wrong = {4, 6, 9}, longer = {4, 5, 5, 9}, none = {9};
+  EXPECT_EQ(reward->score({request(right, right), request(cut, right), request(right, cut), request(wrong, right),
+                           request(longer, right), request(none, right)}),
+            (std::vector<double>{1, 1, 1, 0, 0, 0}));
+}
+
+TEST(Reward, the_last_number_of_a_text) {
+  EXPECT_EQ(last_number("3 apples and 12 pears"), 12);
+  EXPECT_EQ(last_number("It costs $1,234.50."), 1234.5);
+  EXPECT_EQ(last_number("#### -7"), -7);
+  EXPECT_EQ(last_number("10-7 = x, x=3"), 3);
+  EXPECT_EQ(last_number("that is 10-7"), 7);
+  EXPECT_EQ(last_number("pi is 3.14, about"), 3.14);
+  EXPECT_TRUE(std::isnan(last_number("no number")));
+  EXPECT_TRUE(std::isnan(last_number("")));
+}
+
+TEST(Reward, a_program_judges_line_by_line) {
+  const auto reward = make_program_reward(
+      "python3 -u -c 'import sys, json\n"
+      "for line in sys.stdin:\n"
+      "  r = json.loads(line)\n"
+      "  print(json.dumps({\"reward\": r[\"id\"] + len(r[\"response_tokens\"]) / 4}))'",
+      nullptr, 20);
+  const Ids one = {1}, two = {1, 2};
+  EXPECT_EQ(reward->score({request(one, two, 3), request(two, two, 4)}), (std::vector<double>{3.25, 4.5}));
+  EXPECT_EQ(reward->score({request(two, two, 5)}), (std::vector<double>{5.5}));
+}
+
+std::string failure(const std::string& command, double timeout = 20) {
+  const Ids one = {1};
+  try {
+    make_program_reward(command, nullptr, timeout)->score({request(one, one, 7)});
+  } catch (const RunError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Reward, a_program_that_fails_is_named_with_what_it_did) {
+  using ::testing::HasSubstr;
+  EXPECT_THAT(failure("exit 3"), HasSubstr("[rollout] --rm-program 'exit 3': it ended before it had answered"));
+  EXPECT_THAT(failure("echo hello; cat > /dev/null"),
+              HasSubstr("prompt 7: got 'hello', expected a line such as {\"reward\": 1}"));
+  EXPECT_THAT(failure("echo '{\"reward\": \"x\"}'; cat > /dev/null"), HasSubstr("expected a line such as"));
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(failure("sleep 60", 0.3), HasSubstr("no answer within 0.3 s"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_THAT(failure("/no/such/program"), HasSubstr("it ended before it had answered"));
+}
+
+}  // namespace
+}  // namespace ringfold
