@@ -63,6 +63,8 @@ class ProgramReward : public RewardModel {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 0);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+    // Not the sockets of this rank: a judge that outlives it would keep its peers waiting.
+    posix_spawn_file_actions_addclosefrom_np(&actions, 3);
     std::string shell = "sh", flag = "-c";
     char* const arguments[] = {shell.data(), flag.data(), command_.data(), nullptr};
     const int error = posix_spawn(&child_, "/bin/sh", &actions, nullptr, arguments, environ);

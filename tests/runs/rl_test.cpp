@@ -1,0 +1,184 @@
+// `ringfold rl` end to end: the real binary, real processes, a task that can be learned within seconds.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/run_binary.h"
+
+namespace ringfold {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+const char* kConfig = R"({"model_type":"qwen3","architectures":["Qwen3ForCausalLM"],"vocab_size":12,"hidden_size":32,
+"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,
+"rms_norm_eps":1e-6,"rope_theta":10000.0,"hidden_act":"silu","tie_word_embeddings":true,"initializer_range":0.1,
+"max_position_embeddings":128})";
+
+class Rl : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = write_temp("rl", "");
+    std::filesystem::remove(folder_);
+    std::filesystem::create_directories(folder_);
+    std::ofstream(at("config.json")) << kConfig;
+    // "Say the digit after the last one, then stop": the digits are 0 to 7, 8 separates, 9 stops.
+    std::ofstream prompts(at("prompts.jsonl"));
+    for (int i = 0; i < 32; ++i) {
+      json record;
+      for (int t = 0; t < 2 + i % 5; ++t) record["tokens"].push_back((i * 3 + t * 5) % 8);
+      const int last = record["tokens"].back();
+      for (const int token : {8, (last + 1) % 8, 9}) record["tokens"].push_back(token);
+      record["response_length"] = 2;
+      prompts << record.dump() << "\n";
+    }
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string at(const std::string& name) const { return folder_ + "/" + name; }
+
+  Outcome launch(const std::vector<std::string>& more, const std::string& out = "out", int ranks = 2) const {
+    std::vector<std::string> all = {"launch",
+                                    "-n",
+                                    std::to_string(ranks),
+                                    "--",
+                                    "rl",
+                                    "--model-config",
+                                    at("config.json"),
+                                    "--init-seed",
+                                    "3",
+                                    "--data",
+                                    at("prompts.jsonl"),
+                                    "--output-dir",
+                                    at(out),
+                                    "--dynamic-context-parallel",
+                                    "--use-dynamic-batch-size",
+                                    "--calculate-per-token-loss",
+                                    "--rollout-max-context-len",
+                                    "32",
+                                    "--max-tokens-per-gpu",
+                                    "16",
+                                    "--comm-timeout-seconds",
+                                    "60"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run_binary(all);
+  }
+
+  std::vector<json> records(const std::string& name) const {
+    std::vector<json> all;
+    std::ifstream file(at(name));
+    for (std::string line; std::getline(file, line);) all.push_back(json::parse(line));
+    return all;
+  }
+
+  std::string folder_;
+};
+
+double mean_reward(const std::vector<json>& rollouts, size_t begin, size_t end) {
+  double sum = 0;
+  for (size_t i = begin; i < end; ++i) sum += rollouts[i]["reward_mean"].get<double>();
+  return sum / static_cast<double>(end - begin);
+}
+
+TEST_F(Rl, the_policy_learns_from_the_rewards_of_its_own_responses) {
+  const Outcome outcome = launch({"--objective",
+                                  "grpo",
+                                  "--num-rollout",
+                                  "40",
+                                  "--rollout-batch-size",
+                                  "16",
+                                  "--n-samples-per-prompt",
+                                  "16",
+                                  "--rollout-max-response-len",
+                                  "2",
+                                  "--rollout-stop-token-ids",
+                                  "9",
+                                  "--lr",
+                                  "5e-3",
+                                  "--entropy-coef",
+                                  "0.003",
+                                  "--global-batch-size",
+                                  "128",
+                                  "--seed",
+                                  "1"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto rollouts = records("out/rollouts.jsonl");
+  ASSERT_EQ(rollouts.size(), 40u);
+  EXPECT_GT(mean_reward(rollouts, 30, 40), mean_reward(rollouts, 0, 10) + 0.2);
+  const auto steps = records("out/metrics.jsonl");
+  ASSERT_EQ(steps.size(), 80u);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    // The first step on a rollout is on policy; sampler, log-prob pass and train pass agree.
+    if (i % 2 == 0) EXPECT_LE(steps[i]["ratio_max_dev"], 1e-5) << i;
+    EXPECT_LE(steps[i]["train_rollout_logprob_abs_diff"], 1e-5) << i;
+    EXPECT_EQ(steps[i]["samples"].size(), 128u);
+  }
+  EXPECT_EQ(rollouts[3]["first_step"], 7);
+  EXPECT_EQ(rollouts[3]["last_step"], 8);
+  EXPECT_EQ(rollouts[3]["responses"], 256);
+  EXPECT_TRUE(std::filesystem::exists(at("out/hf/model.safetensors")));
+}
+
+TEST_F(Rl, groups_without_a_contrast_are_left_out_and_a_program_judges) {
+  const Outcome outcome = launch(
+      {"--objective",
+       "rloo",
+       "--num-rollout",
+       "2",
+       "--rollout-batch-size",
+       "8",
+       "--n-samples-per-prompt",
+       "4",
+       "--rollout-max-response-len",
+       "3",
+       "--rollout-stop-token-ids",
+       "9",
+       "--dynamic-sampling-filter",
+       "--use-kl-loss",
+       "--kl-loss-coef",
+       "0.1",
+       "--rm-type",
+       "program",
+       "--rm-program",
+       "python3 -u -c 'import sys, json\n"
+       "for line in sys.stdin:\n"
+       "  r = json.loads(line)\n"
+       "  print(json.dumps({\"reward\": 0 if len(r[\"prompt_tokens\"]) % 2 else len(r[\"response_tokens\"])}))'"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const json& rollout : records("out/rollouts.jsonl")) {
+    EXPECT_GE(rollout["dropped_groups"], 1);
+    EXPECT_LT(rollout["dropped_groups"], 8);
+  }
+  const auto steps = records("out/metrics.jsonl");
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_LE(std::abs(steps[0]["kl_loss"].get<double>()), 1e-9);  // the reference is the start
+  EXPECT_GT(steps[1]["kl_loss"], 0.0);
+}
+
+TEST_F(Rl, what_cannot_work_is_refused_before_the_start) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{}, "--num-rollout is missing"},
+      {{"--num-rollout", "2"}, "rl makes advantages from rewards, and --objective sft has none"},
+      {{"--num-rollout", "2", "--objective", "grpo"}, "--rollout-stop-token-ids is missing"},
+      {{"--num-rollout", "2", "--objective", "grpo", "--rollout-stop-token-ids", "9", "--n-samples-per-prompt", "1"},
+       "--n-samples-per-prompt: got 1, expected at least 2"},
+      {{"--num-rollout", "2", "--objective", "grpo", "--rollout-stop-token-ids", "9", "--rm-type", "numeric"},
+       "--rm-type numeric reads texts and needs --tokenizer"},
+      {{"--num-rollout", "2", "--objective", "grpo", "--rollout-stop-token-ids", "9", "--rm-type", "program"},
+       "--rm-type program needs --rm-program"},
+      {{"--num-rollout", "2", "--objective", "grpo", "--rollout-stop-token-ids", "9", "--rm-program", "x"},
+       "--rm-program 'x' has no use with --rm-type exact"},
+  };
+  for (const auto& [flags, message] : cases) {
+    const Outcome outcome = launch(flags);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+    EXPECT_EQ(outcome.err.find("ringfold: error:"), outcome.err.rfind("ringfold: error:")) << outcome.err;
+  }
+}
+
+}  // namespace
+}  // namespace ringfold
