@@ -110,7 +110,8 @@ TEST(Sampler, follows_the_distribution_and_its_truncations) {
   settings.max_sequences = 4000;
   const auto shares = [&] {
     std::map<int64_t, double> counts;
-    for (const SampledResponse& response : sample_responses(model, {{prompt, 0, 4000}}, settings)[0]) {
+    const auto drawn = sample_responses(model, {{prompt, 0, 4000}}, settings);
+    for (const SampledResponse& response : drawn[0]) {
       counts[response.tokens[0]] += 1 / 4000.0;
     }
     return counts;
