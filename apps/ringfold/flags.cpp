@@ -317,6 +317,8 @@ void add_rollout(Table& table, RunSettings& s) {
               {{"exact", "numeric", "program"}, {}}, s.rm_type)
       .text("rm-program", "COMMAND", "judge for --rm-type program: JSON lines in and out (docs/guide/rl.md)",
             s.rm_program)
+      .toggle("offload-train", "gradients, optimizer state and masters leave the device while responses are sampled",
+              s.offload_train)
       .toggle("dynamic-sampling-filter", "leave out groups whose rewards are all equal", s.dynamic_sampling_filter);
 }
 

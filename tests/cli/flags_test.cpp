@@ -14,8 +14,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-const std::vector<std::string> kCommands = {"plan",   "simulate", "train",   "logprob",
-                                            "parity", "bench",    "convert", "launch"};
+const std::vector<std::string> kCommands = {"plan",  "simulate", "train",   "logprob", "parity",
+                                            "bench", "rl",       "convert", "launch"};
 
 TEST(Cli, program_help_and_version) {
   for (const char* flag : {"--help", "-h", "help"}) {
@@ -79,7 +79,7 @@ TEST(Cli, unknown_flags_name_the_nearest) {
 }
 
 TEST(Cli, flags_of_another_subcommand_are_refused) {
-  EXPECT_EQ(refusal({"plan", "--lr", "1"}), "[flags] --lr: belongs to train, not to plan");
+  EXPECT_EQ(refusal({"plan", "--lr", "1"}), "[flags] --lr: belongs to train, rl, not to plan");
   EXPECT_THAT(
       refusal({"train", "--world-size", "4"}),
       StartsWith("[flags] --world-size: belongs to plan, not to train. Hint: the launcher says how many ranks"));
@@ -123,7 +123,7 @@ TEST(Cli, what_is_not_built_yet_is_refused_by_name) {
   EXPECT_THAT(refusal({"train", "--dtype", "float16"}),
               HasSubstr("which is not built yet, expected float32 or float64 or bfloat16"));
   EXPECT_THAT(refusal({"train", "--objective", "dpo"}), HasSubstr("not built yet, expected sft or ppo or grpo"));
-  EXPECT_THAT(refusal({"train", "--loss-aggregation", "dr-grpo"}), HasSubstr("not built yet"));
+  EXPECT_THAT(refusal({"train", "--advantage-estimator", "gae"}), HasSubstr("not built yet, expected data or grpo"));
   EXPECT_THAT(refusal({"bench", "--policies", "static,mixed"}), HasSubstr("got \"mixed\", which is not built yet"));
   EXPECT_THAT(refusal({"train", "--tensor-model-parallel-size", "2"}),
               HasSubstr("--tensor-model-parallel-size: got 2, expected 1: not built yet for `train`"));

@@ -2,6 +2,7 @@
 // right answer. REF: one process, one sample at a time, no packing, no CP.
 #include <gmock/gmock.h>
 
+#include <functional>
 #include <limits>
 
 #include "ringfold/train/advantages.h"
@@ -29,6 +30,65 @@ TEST(Case, p6_worlds_of_three_static_groups_equal_ref) {
       plan_of(12, 64, 16, {60, 62, 58, 20, 22, 24, 3, 5, 2, 8, 8, 7, 1, 30, 31, 28, 16, 16, 15, 14}), "P6");
   EXPECT_THAT(got.cp_sizes, ::testing::Contains(4));
   EXPECT_GE(got.cp_sizes.size(), 2u);
+}
+
+// Three steps at CP sizes 1, 4 and 2 on a policy that sleeps between them as `sleeping` says; the weights they end
+// with.
+at::Tensor weights_after_steps(const std::function<void(int step, FlatParameters&, AdamW&)>& sleeping) {
+  RunPlan run = plan_of(4, 64, 16, {});
+  run.settings.weight_decay = 0.1;
+  // One replica of S = 4: four short samples run at 1, one that fills the budget at 4, two at 2.
+  const std::vector<std::vector<int64_t>> lengths = {{9, 10, 11, 12}, {61}, {30, 27}};
+  std::mutex mutex;
+  at::Tensor weights;
+  run_ranks(4, [&](RankContext& at) {
+    Session session;
+    session.settings = run.settings;
+    session.topology = derive_topology(run.settings.parallel);
+    session.lane_rank = at.lane_rank;
+    session.exchange = &at.exchange;
+    session.reductions = &at.collectives;
+    DenseModel model(tiny_config(), at::kDouble, uint64_t{5});
+    FlatParameters flat(model.parameters());
+    AdamW optimizer(flat, {0.9, 0.95, 1e-8, 0.1});
+    TrainState state{model, flat, &optimizer};
+    for (int step = 1; step <= 3; ++step) {
+      const Dataset data = make_dataset(lengths[static_cast<size_t>(step - 1)]);
+      std::vector<int64_t> indices;
+      for (size_t i = 0; i < data.samples.size(); ++i) indices.push_back(static_cast<int64_t>(i));
+      const StepBatch batch(data, indices, LossAggregation::kTokenMean);
+      const StepReport report = train_step(session, state, batch, step, 1e-2);
+      const int expected[] = {1, 4, 2};
+      EXPECT_EQ(report.plan.micro_steps.front().groups.front().cp_size.value(), expected[step - 1]);
+      sleeping(step, flat, optimizer);
+      score_samples(session, model, batch, step);  // what a rollout does between: forward passes
+      flat.wake();
+      optimizer.wake();
+    }
+    const std::lock_guard lock(mutex);
+    if (at.rank == Rank(0)) weights = flat.values().clone();
+  });
+  return weights;
+}
+
+TEST(Case, c4_sleep_and_wake_in_any_order_change_nothing) {
+  const at::Tensor awake = weights_after_steps([](int, FlatParameters&, AdamW&) {});
+  const at::Tensor slept = weights_after_steps([](int step, FlatParameters& flat, AdamW& optimizer) {
+    flat.sleep();
+    optimizer.sleep();
+    EXPECT_FALSE(flat.gradients().defined());  // really gone
+    if (step == 1) {
+      optimizer.sleep();
+      flat.sleep();
+    }
+    if (step == 2) {
+      optimizer.wake();
+      flat.wake();
+      flat.wake();
+      flat.sleep();
+    }
+  });
+  EXPECT_TRUE(at::equal(awake, slept));
 }
 
 TEST(Case, c1_micro_batch_counts_differ_between_replicas) {

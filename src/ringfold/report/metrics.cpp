@@ -84,6 +84,8 @@ std::string to_json_line(const RolloutMetrics& metrics) {
                                          {"response_length_mean", metrics.response_length_mean},
                                          {"truncated_ratio", metrics.truncated_ratio},
                                          {"tokens", metrics.tokens},
+                                         {"held_bytes_training", metrics.held_bytes_training},
+                                         {"held_bytes_sampling", metrics.held_bytes_sampling},
                                          {"generate_ms", metrics.generate_ms},
                                          {"reward_ms", metrics.reward_ms},
                                          {"log_probs_ms", metrics.log_probs_ms},

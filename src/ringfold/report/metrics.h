@@ -66,7 +66,9 @@ struct RolloutMetrics {
   double reward_std = 0;
   double response_length_mean = 0;
   double truncated_ratio = 0;
-  int64_t tokens = 0;  // of the responses trained on, prompts included
+  int64_t tokens = 0;               // of the responses trained on, prompts included
+  int64_t held_bytes_training = 0;  // memory of rank 0 before it sleeps, and while it samples
+  int64_t held_bytes_sampling = 0;
   double generate_ms = 0, reward_ms = 0, log_probs_ms = 0, train_ms = 0, total_ms = 0;
   double train_tokens_per_s = 0;       // tokens / train time
   double end_to_end_tokens_per_s = 0;  // tokens / total time

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ringfold/base/error.h"
+
 namespace ringfold {
 namespace {
 
@@ -30,15 +32,15 @@ FlatParameters::FlatParameters(std::vector<Parameter>& parameters) {
   const auto options = parameters.front().value.options().requires_grad(false);
   const at::ScalarType wide = at::toOpMathType(parameters.front().value.scalar_type());
   values_ = at::empty({total}, options);
-  gradients_ = at::zeros({total}, options.dtype(wide));
   for (size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor& value = parameters[i].value;
     const Segment& segment = segments_[i];
     at::Tensor view = values_.narrow(0, segment.begin, segment.size).view(segment.shape);
     view.copy_(value);
     value.set_data(view);
-    value.mutable_grad() = gradients_.narrow(0, segment.begin, segment.size).view(segment.shape);
+    leaves_.push_back(value);
   }
+  attach_gradients();
   masters_ = values_.to(wide);
 }
 
@@ -46,8 +48,33 @@ void FlatParameters::publish_masters() {
   if (!masters_.is_same(values_)) values_.copy_(masters_);
 }
 
+void FlatParameters::attach_gradients() {
+  gradients_ = at::zeros(values_.sizes(), values_.options().dtype(at::toOpMathType(values_.scalar_type())));
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    const Segment& segment = segments_[i];
+    leaves_[i].mutable_grad() = gradients_.narrow(0, segment.begin, segment.size).view(segment.shape);
+  }
+}
+
 void FlatParameters::zero_gradients() {
+  RINGFOLD_ASSERT(!asleep_, "a step needs gradients: wake first");
   gradients_.zero_();
+}
+
+void FlatParameters::sleep() {
+  if (asleep_) return;
+  asleep_ = true;
+  for (at::Tensor& leaf : leaves_) leaf.mutable_grad() = at::Tensor();
+  gradients_ = at::Tensor();
+  if (!masters_.is_same(values_)) masters_ = masters_.cpu();
+}
+
+void FlatParameters::wake() {
+  if (!asleep_) return;
+  asleep_ = false;
+  const c10::NoGradGuard no_grad;
+  attach_gradients();
+  masters_ = masters_.to(values_.device());
 }
 
 std::vector<NamedTensor> FlatParameters::named_gradients() const {
@@ -72,6 +99,16 @@ AdamW::AdamW(FlatParameters& parameters, const AdamWOptions& options)
       options_(options),
       first_moment_(at::zeros_like(parameters.masters())),
       second_moment_(at::zeros_like(parameters.masters())) {}
+
+void AdamW::sleep() {
+  first_moment_ = first_moment_.cpu();
+  second_moment_ = second_moment_.cpu();
+}
+
+void AdamW::wake() {
+  first_moment_ = first_moment_.to(parameters_.values().device());
+  second_moment_ = second_moment_.to(parameters_.values().device());
+}
 
 void AdamW::step(double lr, double gradient_scale) {
   const c10::NoGradGuard no_grad;

@@ -24,6 +24,10 @@ class FlatParameters {
   // Copies the masters into the weights that the model reads.
   void publish_masters();
   void zero_gradients();
+  // Frees the gradients and takes masters beside the weights to the host; the model runs forward as before. wake()
+  // gives all back: gradients of zeros, masters bit for bit. Both may be called in any order, any number of times.
+  void sleep();
+  void wake();
   // Views of the flat gradient, by parameter.
   std::vector<NamedTensor> named_gradients() const;
   // Global L2 norm of the gradient, accumulated in fp64.
@@ -39,7 +43,11 @@ class FlatParameters {
   const std::vector<Segment>& segments() const { return segments_; }
 
  private:
+  void attach_gradients();
+
   std::vector<Segment> segments_;
+  std::vector<at::Tensor> leaves_;  // the model's parameters
+  bool asleep_ = false;
   at::Tensor values_, masters_, gradients_;
 };
 
@@ -57,6 +65,9 @@ class AdamW {
   AdamW(FlatParameters& parameters, const AdamWOptions& options);
   // Applies gradients() * gradient_scale. The step count for the bias correction counts calls.
   void step(double lr, double gradient_scale);
+  // Takes the moments to the host, and back bit for bit; as FlatParameters.
+  void sleep();
+  void wake();
 
  private:
   void step_on_gpu(const fused::AdamWCall& call);

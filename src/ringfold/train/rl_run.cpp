@@ -9,6 +9,7 @@
 
 #include "ringfold/base/log.h"
 #include "ringfold/data/order.h"
+#include "ringfold/device/release_memory.h"
 #include "ringfold/report/event_file.h"
 #include "ringfold/train/objective_names.h"
 #include "ringfold/train/rl_fields.h"
@@ -86,6 +87,8 @@ class RlRun {
 
  private:
   void iterate(int64_t rollout);
+  void sleep(RolloutMetrics& metrics);
+  void wake();
   void train_on(const Dataset& data, const RlFields& rl, RolloutMetrics& metrics);
   int64_t steps_of(int64_t responses) const { return steps_per_epoch(responses, settings_.global_batch_size); }
   int agreed_stop_signal();
@@ -136,25 +139,45 @@ void RlRun::train_on(const Dataset& data, const RlFields& rl, RolloutMetrics& me
   }
 }
 
+void RlRun::sleep(RolloutMetrics& metrics) {
+  metrics.held_bytes_training = held_memory_bytes(session_.device);
+  if (settings_.offload_train) {
+    optimizer_.sleep();
+    flat_.sleep();
+    release_cached_memory(session_.device);
+  }
+  metrics.held_bytes_sampling = held_memory_bytes(session_.device);
+}
+
+void RlRun::wake() {
+  if (!settings_.offload_train) return;
+  release_cached_memory(session_.device);  // what the sampler's cache leaves behind
+  flat_.wake();
+  optimizer_.wake();
+}
+
 void RlRun::iterate(int64_t number) {
   const auto begin = Clock::now();
+  RolloutMetrics metrics;
+  sleep(metrics);
   const auto count = static_cast<int64_t>(files_.data.samples.size());
   const std::vector<int64_t> prompts =
       global_batch(count, settings_.rollout_batch_size, number, settings_.seed, settings_.shuffle).indices;
   const Rollout rollout = make_rollout(session_, model_, reward_, files_.data, prompts, number);
-  RolloutMetrics metrics;
   metrics.rollout = number;
   metrics.first_step = step_ + 1;
   if (!rollout.data.samples.empty()) {
     const auto scoring = Clock::now();
     const RlFields rl = rl_fields(session_, model_, rollout.data, files_.reference ? &*files_.reference : nullptr);
     metrics.log_probs_ms = ms_since(scoring);
+    wake();
     const auto training = Clock::now();
     train_on(rollout.data, rl, metrics);
     metrics.train_ms = ms_since(training);
   } else if (session_.is_main()) {
     log::warning(fmt::format("rollout {}: the rewards of every group are equal; no step was made", number));
   }
+  wake();  // also where no step was made
   metrics.last_step = step_;
   metrics.prompts = rollout.prompts;
   metrics.responses = rollout.responses;

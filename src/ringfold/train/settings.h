@@ -106,6 +106,7 @@ struct RunSettings {
   int64_t rollout_max_sequences = 64;  // decoded at a time by one rank
   std::string rm_type = "exact";       // exact | numeric | program
   std::string rm_program;
+  bool offload_train = false;            // what training alone needs leaves the device while responses are sampled
   bool dynamic_sampling_filter = false;  // leave out groups whose rewards are all equal
 
   // Running and output.
