@@ -31,8 +31,7 @@ struct CommandOptions {
   std::vector<std::string> skip_passes;
 
   // simulate
-  std::string law;  // or one of the sources of `plan`
-  int64_t law_samples = 512;
+  std::string law;              // or one of the sources of `plan`
   int64_t simulated_steps = 0;  // 0: the whole epoch
   double noise = 0;
   std::vector<std::string> compare = {"static", "static_work", "uniform", "mixed"};  // the first is the baseline

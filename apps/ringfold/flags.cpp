@@ -283,11 +283,12 @@ void add_single_commands(Table& table, CommandOptions& options) {
             list_of(pass_names(), options.skip_passes));
   std::vector<std::string> laws;
   for (const LengthLawInfo& law : length_laws()) laws.emplace_back(law.name);
-  table.in("Simulate", kSimulate)
+  table.in("Laws", kSimulate | kBench)
       .choice("law", "draw the lengths from a seeded law (docs/benchmarks/planner.md) [no]", {laws, {}},
-              [&options, laws](size_t index) { options.law = laws[index]; })
-      .integer("samples", fmt::format("samples drawn from --law [{}]", options.law_samples), options.law_samples, 1,
-               int64_t{1} << 24)
+              [&options, laws](size_t index) { options.law = options.bench.law = laws[index]; })
+      .integer("samples", fmt::format("samples drawn from --law [{}]", options.bench.law_samples),
+               options.bench.law_samples, 1, int64_t{1} << 24);
+  table.in("Simulate", kSimulate)
       .integer("max-simulated-steps", "global batches to play through [the epoch]", options.simulated_steps, 1)
       .number("noise", "spread of a pack's time around its prediction, as a standard deviation of the logarithm",
               options.noise, 0, 1)
@@ -299,15 +300,7 @@ void add_single_commands(Table& table, CommandOptions& options) {
   table.in("Bench", kBench)
       .list("policies", "P,P,...",
             fmt::format("policies to alternate; the first is the baseline [{}]", fmt::join(bench.policies, ",")),
-            [&bench](const std::string& text, const std::string& where) {
-              const Choices known{{"static", "static_work", "uniform"}, {"mixed"}};
-              bench.policies.clear();
-              for (size_t begin = 0; begin <= text.size();) {
-                const size_t end = std::min(text.find(',', begin), text.size());
-                bench.policies.push_back(known.names[parse_choice(text.substr(begin, end - begin), where, known)]);
-                begin = end + 1;
-              }
-            })
+            list_of(policy_choices(), bench.policies))
       .integer("steps", fmt::format("steps measured for each policy [{}]", bench.steps), bench.steps, 1)
       .integer("warmup-steps", fmt::format("steps run before and thrown away [{}]", bench.warmup_steps),
                bench.warmup_steps, 0)

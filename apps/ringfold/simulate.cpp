@@ -55,7 +55,7 @@ Lengths lengths_of(const RunSettings& settings, const CommandOptions& options, i
     throw UsageError("[flags] --law: got it beside --lengths, --lengths-file or --data, expected one of them");
   }
   Lengths lengths;
-  for (const int64_t tokens : draw_lengths(law->law, settings.seed, options.law_samples)) {
+  for (const int64_t tokens : draw_lengths(law->law, settings.seed, options.bench.law_samples)) {
     lengths.samples.push_back({SampleId(static_cast<int64_t>(lengths.samples.size())), tokens});
   }
   return lengths;

@@ -18,13 +18,11 @@ struct Normed {
 Normed rms_norm(const at::Tensor& x_nw, const at::Tensor& weight_w, double eps);
 // The same y again, from what the first call found.
 at::Tensor rms_norm_again(const at::Tensor& x_nw, const at::Tensor& weight_w, const at::Tensor& inverse_rms_n);
-struct NormGrads {
-  at::Tensor dx_nw;
-  at::Tensor dweight_w;
-};
-// dx includes dresidual, the gradient that reaches x past the norm (may be undefined).
-NormGrads rms_norm_backward(const at::Tensor& dy_nw, const at::Tensor& x_nw, const at::Tensor& weight_w,
-                            const at::Tensor& inverse_rms_n, const at::Tensor& dresidual_nw);
+// Returns dx, with dresidual: the gradient that reaches x past the norm (may be undefined). The weight's gradient is
+// added to dweight (fp32).
+at::Tensor rms_norm_backward(const at::Tensor& dy_nw, const at::Tensor& x_nw, const at::Tensor& weight_w,
+                             const at::Tensor& inverse_rms_n, const at::Tensor& dresidual_nw,
+                             const at::Tensor& dweight_w);
 
 // Splits (t, (h + 2 g) d) into heads; q and k normalised over d (weights may be undefined: no norm) and rotated.
 struct HeadNorm {
@@ -36,12 +34,12 @@ struct Heads {
 };
 Heads qkv_heads(const at::Tensor& qkv, const HeadShape& shape, const HeadNorm& norm, const at::Tensor& cos_td,
                 const at::Tensor& sin_td);
-struct HeadsGrads {
-  at::Tensor dqkv;
-  at::Tensor dq_weight_d, dk_weight_d;  // undefined without norm
+struct HeadNormGrads {
+  at::Tensor q_weight_d, k_weight_d;  // fp32; undefined without norm
 };
-HeadsGrads qkv_heads_backward(const Heads& grads, const at::Tensor& qkv, const HeadShape& shape, const HeadNorm& norm,
-                              const at::Tensor& cos_td, const at::Tensor& sin_td);
+// Returns dqkv; the gradients of the norms' weights are added to `sums`.
+at::Tensor qkv_heads_backward(const Heads& grads, const at::Tensor& qkv, const HeadShape& shape, const HeadNorm& norm,
+                              const at::Tensor& cos_td, const at::Tensor& sin_td, const HeadNormGrads& sums);
 
 // silu(gate) * up of (n, 2 w), gate first; w a multiple of 8.
 at::Tensor swiglu(const at::Tensor& gate_up);

@@ -17,15 +17,15 @@ Normed rms_norm(const at::Tensor&, const at::Tensor&, double) {
 at::Tensor rms_norm_again(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
   fail();
 }
-NormGrads rms_norm_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                            const at::Tensor&) {
+at::Tensor rms_norm_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                             const at::Tensor&, const at::Tensor&) {
   fail();
 }
 Heads qkv_heads(const at::Tensor&, const HeadShape&, const HeadNorm&, const at::Tensor&, const at::Tensor&) {
   fail();
 }
-HeadsGrads qkv_heads_backward(const Heads&, const at::Tensor&, const HeadShape&, const HeadNorm&, const at::Tensor&,
-                              const at::Tensor&) {
+at::Tensor qkv_heads_backward(const Heads&, const at::Tensor&, const HeadShape&, const HeadNorm&, const at::Tensor&,
+                              const at::Tensor&, const HeadNormGrads&) {
   fail();
 }
 at::Tensor swiglu(const at::Tensor&) {

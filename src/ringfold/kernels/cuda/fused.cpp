@@ -34,6 +34,12 @@ at::TensorOptions floats(const at::Tensor& x) {
   return x.options().dtype(at::kFloat);
 }
 
+void add_column_sums(const at::Tensor& partial, const at::Tensor& into) {
+  RINGFOLD_ASSERT(into.is_contiguous() && into.numel() == partial.size(1), "one sum a column");
+  cuda::add_column_sums({in_float(partial), into.data_ptr<float>(), partial.size(0), partial.size(1)},
+                        stream_of(partial));
+}
+
 cuda::RmsNorm norm_params(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& y,
                           const at::Tensor& inverse_rms, double eps) {
   RINGFOLD_ASSERT(x.size(-1) % 8 == 0 && x.size(-1) <= 16384, "the width of a norm is a multiple of 8");
@@ -61,8 +67,9 @@ at::Tensor rms_norm_again(const at::Tensor& x_nw, const at::Tensor& weight_w, co
   return y;
 }
 
-NormGrads rms_norm_backward(const at::Tensor& dy_nw, const at::Tensor& x_nw, const at::Tensor& weight_w,
-                            const at::Tensor& inverse_rms_n, const at::Tensor& dresidual_nw) {
+at::Tensor rms_norm_backward(const at::Tensor& dy_nw, const at::Tensor& x_nw, const at::Tensor& weight_w,
+                             const at::Tensor& inverse_rms_n, const at::Tensor& dresidual_nw,
+                             const at::Tensor& dweight_w) {
   const int64_t width = x_nw.size(-1);
   const at::Tensor dx = at::empty_like(x_nw);
   const at::Tensor partial = at::empty({cuda::rms_norm_partial_rows(), width}, floats(x_nw));
@@ -70,7 +77,8 @@ NormGrads rms_norm_backward(const at::Tensor& dy_nw, const at::Tensor& x_nw, con
                           {in(dy_nw), in(x_nw), in(weight_w), in(dresidual_nw), in_float(inverse_rms_n), dx.data_ptr(),
                            partial.data_ptr<float>(), x_nw.numel() / width, width},
                           stream_of(x_nw));
-  return {dx, partial.sum(0)};
+  add_column_sums(partial, dweight_w);
+  return dx;
 }
 
 Heads qkv_heads(const at::Tensor& qkv, const HeadShape& s, const HeadNorm& norm, const at::Tensor& cos_td,
@@ -87,8 +95,8 @@ Heads qkv_heads(const at::Tensor& qkv, const HeadShape& s, const HeadNorm& norm,
   return heads;
 }
 
-HeadsGrads qkv_heads_backward(const Heads& grads, const at::Tensor& qkv, const HeadShape& s, const HeadNorm& norm,
-                              const at::Tensor& cos_td, const at::Tensor& sin_td) {
+at::Tensor qkv_heads_backward(const Heads& grads, const at::Tensor& qkv, const HeadShape& s, const HeadNorm& norm,
+                              const at::Tensor& cos_td, const at::Tensor& sin_td, const HeadNormGrads& sums) {
   const at::Tensor dqkv = at::empty_like(qkv);
   at::Tensor q_partial, k_partial;
   if (norm.q_weight_d.defined()) {
@@ -102,8 +110,11 @@ HeadsGrads qkv_heads_backward(const Heads& grads, const at::Tensor& qkv, const H
        in_float(cos_td), in_float(sin_td), dqkv.data_ptr(), out_float(q_partial), out_float(k_partial), qkv.size(0),
        s.heads, s.kv_heads, s.head_dim, static_cast<float>(norm.eps)},
       stream_of(qkv));
-  if (!q_partial.defined()) return {dqkv, {}, {}};
-  return {dqkv, q_partial.sum(0), k_partial.sum(0)};
+  if (q_partial.defined()) {
+    add_column_sums(q_partial, sums.q_weight_d);
+    add_column_sums(k_partial, sums.k_weight_d);
+  }
+  return dqkv;
 }
 
 at::Tensor swiglu(const at::Tensor& gate_up) {

@@ -35,6 +35,14 @@ struct RmsNormBackward {
 int64_t rms_norm_partial_rows();
 void rms_norm_backward(Type type, const RmsNormBackward& p, cudaStream_t stream);
 
+// into += sums over the rows of partial (rows, width), in a fixed order.
+struct ColumnSums {
+  const float* partial;
+  float* into;
+  int64_t rows, width;
+};
+void add_column_sums(const ColumnSums& p, cudaStream_t stream);
+
 // From one row of q, k and v heads: q and k normalised over the head (weights may be null: no norm) and rotated, v
 // copied. head_dim 64, 128 or 256.
 struct QkvHeads {

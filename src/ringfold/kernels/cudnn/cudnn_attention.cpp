@@ -20,7 +20,12 @@ namespace {
 
 using namespace cudnn_detail;
 
-// The next of 1, 1.25, 1.5, 1.75 times a power of two: at most a quarter too large, few plans.
+// The longest block, as plans know it: few plans, and at most half of the tiles that they launch are empty.
+int64_t longest(int64_t rows) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(rows, 512))));
+}
+
+// Rows of the packed tensors, the size of the workspace: the next of 1, 1.25, 1.5, 1.75 times a power of two.
 int64_t round_up(int64_t rows) {
   const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(rows, 512))));
   const int64_t quarter = power / 4;
@@ -59,8 +64,8 @@ void run(const VarlenBlocks& blocks, int64_t q_rows, int64_t kv_rows, double sca
                blocks.shape.heads,
                blocks.shape.kv_heads,
                blocks.shape.head_dim,
-               rows,
-               rows,
+               longest(blocks.max_q),
+               longest(blocks.max_kv),
                rows,
                rows,
                blocks.mask == BlockMask::kCausal,

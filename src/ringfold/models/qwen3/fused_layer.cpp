@@ -101,10 +101,8 @@ at::Tensor mlp_backward(const LayerCall& call, const Kept& kept, const at::Tenso
   const at::Tensor normed_th = fused::rms_norm_again(kept.middle_th, w.post_norm, kept.middle_inverse_rms_t);
   add_product(joined({gradient_of(w.gate), gradient_of(w.up)}), dgate_up.t(), normed_th);
   const at::Tensor dnormed_th = at::mm(dgate_up, joined({w.gate, w.up}));
-  const fused::NormGrads grads =
-      fused::rms_norm_backward(dnormed_th, kept.middle_th, w.post_norm, kept.middle_inverse_rms_t, dy_th);
-  gradient_of(w.post_norm).add_(grads.dweight_w);
-  return grads.dx_nw;
+  return fused::rms_norm_backward(dnormed_th, kept.middle_th, w.post_norm, kept.middle_inverse_rms_t, dy_th,
+                                  gradient_of(w.post_norm));
 }
 
 // Returns the gradient of the layer's input.
@@ -118,20 +116,16 @@ at::Tensor attention_backward(const LayerCall& call, const Kept& kept, const at:
   const AttentionGrads dheads =
       cp_attention_backward(dout_thd, heads.q_thd, heads.k_tgd, heads.v_tgd, {kept.out_thd, kept.lse_ht}, *call.context,
                             call.layer, call.scale());
-  const fused::HeadsGrads grads =
+  fused::HeadNormGrads norm_grads;
+  if (w.q_norm.defined()) norm_grads = {gradient_of(w.q_norm), gradient_of(w.k_norm)};
+  const at::Tensor dqkv =
       fused::qkv_heads_backward({dheads.dq_thd.contiguous(), dheads.dk_sgd.contiguous(), dheads.dv_sgd.contiguous()},
-                                kept.qkv, call.shape(), norm, call.cos_td, call.sin_td);
-  if (grads.dq_weight_d.defined()) {
-    gradient_of(w.q_norm).add_(grads.dq_weight_d);
-    gradient_of(w.k_norm).add_(grads.dk_weight_d);
-  }
+                                kept.qkv, call.shape(), norm, call.cos_td, call.sin_td, norm_grads);
   const at::Tensor normed_th = fused::rms_norm_again(kept.x_th, w.input_norm, kept.inverse_rms_t);
-  add_product(joined({gradient_of(w.q), gradient_of(w.k), gradient_of(w.v)}), grads.dqkv.t(), normed_th);
-  const at::Tensor dnormed_th = at::mm(grads.dqkv, joined({w.q, w.k, w.v}));
-  const fused::NormGrads input =
-      fused::rms_norm_backward(dnormed_th, kept.x_th, w.input_norm, kept.inverse_rms_t, dmiddle_th);
-  gradient_of(w.input_norm).add_(input.dweight_w);
-  return input.dx_nw;
+  add_product(joined({gradient_of(w.q), gradient_of(w.k), gradient_of(w.v)}), dqkv.t(), normed_th);
+  const at::Tensor dnormed_th = at::mm(dqkv, joined({w.q, w.k, w.v}));
+  return fused::rms_norm_backward(dnormed_th, kept.x_th, w.input_norm, kept.inverse_rms_t, dmiddle_th,
+                                  gradient_of(w.input_norm));
 }
 
 struct FusedLayer : torch::autograd::Function<FusedLayer> {
