@@ -24,7 +24,8 @@ constexpr unsigned bits(Commands... commands) {
 }
 constexpr unsigned kPlan = bits(Command::kPlan), kSimulate = bits(Command::kSimulate), kTrain = bits(Command::kTrain),
                    kLogprob = bits(Command::kLogprob), kParity = bits(Command::kParity), kBench = bits(Command::kBench),
-                   kConvert = bits(Command::kConvert), kLaunch = bits(Command::kLaunch);
+                   kReport = bits(Command::kReport), kConvert = bits(Command::kConvert),
+                   kLaunch = bits(Command::kLaunch);
 constexpr unsigned kDryRuns = kPlan | kSimulate;                  // commands that only plan
 constexpr unsigned kRuns = kTrain | kLogprob | kParity | kBench;  // commands that run a model
 constexpr unsigned kSteps = kTrain | kParity | kBench;            // ... forward and backward
@@ -265,20 +266,28 @@ void add_output(Table& table, RunSettings& s, CommandOptions& options) {
   table.by(kDryRuns | kParity | kBench).toggle("json", "print the result as JSON", options.json);
   table.by(kRuns).number("comm-timeout-seconds", "a silent rank ends the job after this", s.comm_timeout_seconds, 0.1,
                          1e6);
-  table.by(kDryRuns | kRuns | kConvert)
+  table.by(kDryRuns | kRuns | kReport | kConvert)
       .choice("log-level", "what is logged on stderr", {{"debug", "info", "warning", "error", "off"}, {}}, s.log_level);
 }
 
 void add_single_commands(Table& table, CommandOptions& options) {
+  table.in("Report", kReport)
+      .text("output", "FILE", "where the page goes [report.html in RUN]", options.report_file)
+      .integer("step", "the step whose ranks are drawn [the last that left a timeline]", options.step, 1, kNoLimit,
+               &options.step_given);
   table.in("Plan", kPlan)
       .integer("step", "the step to plan, 1-based; needs --global-batch-size [1]", options.step, 1, kNoLimit,
                &options.step_given)
       .text("html", "FILE", "write a page with the picture of the plan, beside static CP (opens offline)",
             options.html_file)
+      .by(kPlan | kReport)
+      .text("trace", "FILE", "write a Chrome trace of the ranks, for Perfetto (ui.perfetto.dev)", options.trace_file)
       .by(kDryRuns)
       .toggle("timing", "add the time that planning took, and each pass of `mixed`", options.timing)
-      .choice("cost-model", "shape and machine that predicted times are for", {cost_model_choices(), {}},
-              options.cost_model)
+      .by(kDryRuns | kReport)
+      .text("cost-model", fmt::format("{}|FILE.toml", fmt::join(cost_model_choices(), "|")),
+            fmt::format("shape and machine that predicted times are for [{}]", options.cost_model), options.cost_model)
+      .by(kDryRuns)
       .list("skip-passes", "P,P,...", fmt::format("passes of `mixed` to leave out: {}", fmt::join(pass_names(), ", ")),
             list_of(pass_names(), options.skip_passes));
   std::vector<std::string> laws;
@@ -336,7 +345,7 @@ std::vector<Flag> make_flags(RunSettings& settings, CommandOptions& options) {
 const std::vector<Command>& all_commands() {
   static const std::vector<Command> commands = {Command::kPlan,    Command::kSimulate, Command::kTrain,
                                                 Command::kLogprob, Command::kParity,   Command::kBench,
-                                                Command::kConvert, Command::kLaunch};
+                                                Command::kReport,  Command::kConvert,  Command::kLaunch};
   return commands;
 }
 
@@ -354,6 +363,8 @@ std::string name_of(Command command) {
       return "parity";
     case Command::kBench:
       return "bench";
+    case Command::kReport:
+      return "report";
     case Command::kConvert:
       return "convert";
     case Command::kLaunch:
@@ -376,6 +387,8 @@ std::string summary_of(Command command) {
       return "prove a layout: the same step on one rank and in this layout, side by side";
     case Command::kBench:
       return "time policies against each other on the same samples";
+    case Command::kReport:
+      return "draw a run: loss, throughput, what each rank did, static beside dynamic (one page, opens offline)";
     case Command::kConvert:
       return "convert a llama2.c checkpoint to a Hugging Face folder";
     case Command::kLaunch:
@@ -403,6 +416,8 @@ std::string example_of(Command command) {
       return "ringfold launch -n 4 -- bench --model-config config.json --lengths-file lengths.txt --policies "
              "static,uniform " +
              layout;
+    case Command::kReport:
+      return "ringfold report RUN -o report.html";
     case Command::kConvert:
       return "ringfold convert --llama2c stories260K.bin --output stories260K";
     case Command::kLaunch:

@@ -16,6 +16,7 @@
 #include "ringfold/plan/length_laws.h"
 #include "ringfold/plan/planner.h"
 #include "ringfold/plan/policy_names.h"
+#include "ringfold/report/cost_model_file.h"
 
 namespace ringfold {
 namespace {
@@ -152,6 +153,8 @@ int run_simulate(const RunSettings& settings, const CommandOptions& options) {
   const auto samples = static_cast<int64_t>(lengths.samples.size());
   int64_t steps = steps_per_epoch(samples, settings.global_batch_size);
   if (options.simulated_steps > 0) steps = std::min(steps, options.simulated_steps);
+  CostModel cost = cost_model_of(options.cost_model);
+  cost.comm = topology.cp_comm_type;
   std::vector<Row> rows;
   for (const Execution execution : {Execution::kLockstep, Execution::kFree}) {
     if (settings.parallel.execution_given && settings.parallel.execution != execution) continue;
@@ -166,7 +169,7 @@ int run_simulate(const RunSettings& settings, const CommandOptions& options) {
     PlanRequest request;
     request.topology = topology;
     request.budget = topology.budget;
-    request.cost = cost_model_named(options.cost_model);
+    request.cost = cost;
     request.passes.off = options.skip_passes;
     request.samples = batch_of(lengths.samples, settings, step);
     for (Row& row : rows) add_step(row, request, options.noise, settings.seed + static_cast<uint64_t>(step));

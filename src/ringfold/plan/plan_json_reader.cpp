@@ -15,7 +15,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kMostRanks = int64_t{1} << 20;
-constexpr int64_t kMostTokens = int64_t{1} << 50;
+constexpr int64_t kMostTokens = int64_t{1} << 40;
+constexpr int64_t kLargestId = int64_t{1} << 50;
 constexpr double kLongestUs = 1e15;  // thirty years
 constexpr int kDeepest = 16;
 
@@ -133,7 +134,7 @@ class Reader {
       }
     }
     for (const Json& id : list(json, "samples")) {
-      group.samples.push_back(SampleId{integer_of(id, "samples", 0, kMostTokens)});
+      group.samples.push_back(SampleId{integer_of(id, "samples", 0, kLargestId)});
       if (!seen_.insert(group.samples.back().value()).second) {
         fail("samples", fmt::format("got sample {} twice", group.samples.back().value()));
       }
