@@ -33,8 +33,9 @@ std::string svg_begin(double height, const std::string& label) {
 std::string in_unit(double value, Unit unit) {
   if (unit == Unit::kShare) return fmt::format("{:.4g} %", 100 * value);
   if (unit == Unit::kTime) return duration(value);
-  return std::abs(value) >= 1e4 && std::abs(value) < 1e15 ? with_thousands(std::llround(value))
-                                                          : fmt::format("{:.4g}", value);
+  const bool whole = value == std::round(value) && std::abs(value) < 1e15;
+  return whole || (std::abs(value) >= 1e4 && std::abs(value) < 1e15) ? with_thousands(std::llround(value))
+                                                                     : fmt::format("{:.4g}", value);
 }
 
 void draw_box(Text out, const Timeline::Box& box, double row, double scale) {
@@ -187,8 +188,9 @@ std::string lines_svg(const std::string& label, const std::vector<Series>& serie
   const auto at_x = [&](double x) { return kLeft + (x - range.x0) * scale_x; };
   const auto at_y = [&](double y) { return kHeight - (y - range.y0) * scale_y; };
 
-  const double step_y = tick_step(range.y1 - range.y0, 4);
-  for (double k = std::ceil(range.y0 / step_y - 1e-9); k * step_y <= range.y1; ++k) {
+  const double step_y = tick_step(range.y1 - range.y0, 6);
+  // + 0.0: the first tick may be -0.
+  for (double k = std::ceil(range.y0 / step_y - 1e-9) + 0.0; k * step_y <= range.y1; ++k) {
     fmt::format_to(out,
                    "<line class=\"tick\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text x=\"{}\" y=\"{:.1f}\" "
                    "text-anchor=\"end\">{}</text>",
@@ -196,7 +198,7 @@ std::string lines_svg(const std::string& label, const std::vector<Series>& serie
                    in_unit(k * step_y, unit));
   }
   const double step_x = std::max(1.0, tick_step(range.x1 - range.x0, 10));
-  for (double k = std::ceil(range.x0 / step_x - 1e-9); k * step_x <= range.x1 + 1e-9; ++k) {
+  for (double k = std::ceil(range.x0 / step_x - 1e-9) + 0.0; k * step_x <= range.x1 + 1e-9; ++k) {
     fmt::format_to(out, "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{:.0f}</text>", at_x(k * step_x),
                    kHeight + 16, k * step_x);
   }

@@ -272,13 +272,13 @@ class RunPageWriter {
     double span_us = predicted.summary.makespan_us;
     if (seen.timeline != nullptr) span_us = std::max({span_us, seen.timeline->step_us, seen.measured_us});
     if (fixed) span_us = std::max(span_us, fixed->summary.makespan_us);
-    const double limit_us = predicted.summary.lower_bound_us;
+    const double limit_us = scale_ == 1 ? predicted.summary.lower_bound_us : 0;  // of this machine only
 
     html_.section(fmt::format("Who ran what, when: step {}", seen.step),
                   "One row a rank, one box a pack, coloured by CP size; grey is idle, reduction and update. Point at a "
                   "box for its samples. All pictures have the same time scale.");
     tell_scale();
-    html_.add(drawing::size_key(std::max(widest_level(predicted), fixed ? widest_level(*fixed) : 0), true));
+    html_.add(drawing::size_key(std::max(widest_level(predicted), fixed ? widest_level(*fixed) : 0), limit_us > 0));
     if (seen.timeline != nullptr) {
       html_.section("Measured", fmt::format("Packs done after {}, step after {}. A pack's time holds the wait for its "
                                             "other ranks.",
@@ -306,8 +306,9 @@ class RunPageWriter {
       own.points.emplace_back(x, seen.plan->summary.makespan_us * scale_);
       fixed.points.emplace_back(x, seen.plan->summary.static_makespan_us * scale_);
     }
-    html_.section("Static and dynamic, step by step", "Time until the last pack is done, for the same samples.");
-    tell_scale();
+    html_.section("Static and dynamic, step by step",
+                  "Time until the last pack is done, for the same samples." +
+                      (scale_ == 1 ? "" : fmt::format(" Predictions times {:.3g}, as above.", scale_)));
     chart("static and dynamic by step", {measured, own, fixed}, drawing::Unit::kTime, true);
   }
 
