@@ -2,6 +2,8 @@
 // in both readings of "8 micro-batches": 8 full packs, or 8 samples, a data-parallel rank. And the 1,024-rank stress.
 #include <fmt/format.h>
 
+#include <string>
+
 #include "ringfold/plan/cost_table.h"
 #include "ringfold/plan/exact.h"
 #include "workload.h"
@@ -48,6 +50,10 @@ Ratios compare(int ranks, bool full_packs, Execution execution) {
   return sum;
 }
 
+std::string or_dash(double ratio) {
+  return ratio > 0 ? fmt::format("{:.3f}", ratio) : "-";
+}
+
 void stress() {
   fmt::print("\n| law | T/T* lockstep | over its bound | T/T* free | over its bound |\n|---|---|---|---|---|\n");
   for (const LengthLaw law : {LengthLaw::kMultimodal, LengthLaw::kRollouts, LengthLaw::kWikipedia}) {
@@ -83,9 +89,9 @@ int main() {
       const int ranks = 4 << i;
       const Ratios lockstep = compare(ranks, full_packs, Execution::kLockstep);
       const Ratios free = compare(ranks, full_packs, Execution::kFree);
-      fmt::print("| {} | {:.3f} | {:.0f} | {:.2f}x | {:.3f} | {:.3f} | {:.2f}x | {:.3f} | {:.3f} |\n", ranks,
-                 kPublished[i], lockstep.arrival_ms, lockstep.mixed, lockstep.over_bound, lockstep.best_over_bound,
-                 free.mixed, free.over_bound, free.best_over_bound);
+      fmt::print("| {} | {:.3f} | {:.0f} | {:.2f}x | {:.3f} | {} | {:.2f}x | {:.3f} | {} |\n", ranks,
+                 kPublished[i], lockstep.arrival_ms, lockstep.mixed, lockstep.over_bound, or_dash(lockstep.best_over_bound),
+                 free.mixed, free.over_bound, or_dash(free.best_over_bound));
     }
   }
   stress();

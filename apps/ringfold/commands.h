@@ -37,10 +37,10 @@ struct CommandOptions {
 
   // plan, simulate
   std::vector<std::string> skip_passes;
+  std::string law;  // or one of the other sources of lengths
+  int64_t law_samples = 512;
 
   // simulate
-  std::string law;  // or one of the sources of `plan`
-  int64_t law_samples = 512;
   int64_t simulated_steps = 0;  // 0: the whole epoch
   double noise = 0;
   std::vector<std::string> compare = {"static", "static_work", "uniform", "mixed"};  // the first is the baseline

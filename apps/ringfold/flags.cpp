@@ -292,11 +292,12 @@ void add_single_commands(Table& table, CommandOptions& options) {
             list_of(pass_names(), options.skip_passes));
   std::vector<std::string> laws;
   for (const LengthLawInfo& law : length_laws()) laws.emplace_back(law.name);
-  table.in("Simulate", kSimulate)
+  table.in("Simulate", kDryRuns)
       .choice("law", "draw the lengths from a seeded law (docs/benchmarks/planner.md) [no]", {laws, {}},
               [&options, laws](size_t index) { options.law = laws[index]; })
       .integer("samples", fmt::format("samples drawn from --law [{}]", options.law_samples), options.law_samples, 1,
                int64_t{1} << 24)
+      .by(kSimulate)
       .integer("max-simulated-steps", "global batches to play through [the epoch]", options.simulated_steps, 1)
       .number("noise", "spread of a pack's time around its prediction, as a standard deviation of the logarithm",
               options.noise, 0, 1)

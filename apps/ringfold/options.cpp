@@ -180,7 +180,7 @@ void check_given(const std::vector<Given>& given) {
 // Flags of which a run takes one: the command line's wins over another one in the recipe.
 bool same_choice(const std::string& a, const std::string& b) {
   const auto group = [](const std::string& name) {
-    if (name == "lengths" || name == "lengths-file" || name == "data") return 1;
+    if (name == "lengths" || name == "lengths-file" || name == "data" || name == "law") return 1;
     if (name == "model" || name == "model-config") return 2;
     if (name == "shuffle" || name == "no-shuffle") return 3;
     if (name == "progress" || name == "no-progress") return 4;

@@ -42,26 +42,6 @@ struct Row {
   double share(size_t level) const { return tokens > 0 ? tokens_at[level] / tokens : 0; }
 };
 
-const LengthLawInfo* law_named(const std::string& name) {
-  for (const LengthLawInfo& law : length_laws()) {
-    if (law.name == name) return &law;
-  }
-  return nullptr;
-}
-
-Lengths lengths_of(const RunSettings& settings, const CommandOptions& options, int64_t limit) {
-  const LengthLawInfo* law = law_named(options.law);
-  if (law == nullptr) return load_lengths_of(settings, options, limit);
-  if (!options.lengths.empty() || !options.lengths_file.empty() || !settings.data_file.empty()) {
-    throw UsageError("[flags] --law: got it beside --lengths, --lengths-file or --data, expected one of them");
-  }
-  Lengths lengths;
-  for (const int64_t tokens : draw_lengths(law->law, settings.seed, options.law_samples)) {
-    lengths.samples.push_back({SampleId(static_cast<int64_t>(lengths.samples.size())), tokens});
-  }
-  return lengths;
-}
-
 // Dynamic CP as a matter of course; a law brings its context length and budget along.
 ParallelSettings parallel_of(const RunSettings& settings, const CommandOptions& options, const Lengths& lengths) {
   ParallelSettings parallel = settings.parallel;
@@ -144,7 +124,7 @@ Json json_of(const Row& row, const Row& first, double steps, bool timing) {
 int run_simulate(const RunSettings& settings, const CommandOptions& options) {
   const LaunchEnv env = read_launch_env();
   if (env.rank.value() > 0) return 0;
-  const Lengths lengths = lengths_of(settings, options, settings.parallel.rollout_max_context_len);
+  const Lengths lengths = load_lengths_of(settings, options, settings.parallel.rollout_max_context_len);
   ParallelSettings parallel = parallel_of(settings, options, lengths);
   parallel.world_size = world_size_of(settings, options, env);
   const Topology topology = derive_topology(parallel);
