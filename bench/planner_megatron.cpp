@@ -89,8 +89,8 @@ int main() {
       const int ranks = 4 << i;
       const Ratios lockstep = compare(ranks, full_packs, Execution::kLockstep);
       const Ratios free = compare(ranks, full_packs, Execution::kFree);
-      fmt::print("| {} | {:.3f} | {:.0f} | {:.2f}x | {:.3f} | {} | {:.2f}x | {:.3f} | {} |\n", ranks,
-                 kPublished[i], lockstep.arrival_ms, lockstep.mixed, lockstep.over_bound, or_dash(lockstep.best_over_bound),
+      fmt::print("| {} | {:.3f} | {:.0f} | {:.2f}x | {:.3f} | {} | {:.2f}x | {:.3f} | {} |\n", ranks, kPublished[i],
+                 lockstep.arrival_ms, lockstep.mixed, lockstep.over_bound, or_dash(lockstep.best_over_bound),
                  free.mixed, free.over_bound, or_dash(free.best_over_bound));
     }
   }

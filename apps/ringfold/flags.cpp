@@ -157,7 +157,6 @@ void add_parallel(Table& table, ParallelSettings& s, CommandOptions& options) {
                 s.execution = index == 0 ? Execution::kLockstep : Execution::kFree;
                 s.execution_given = true;
               })
-      .by(kPlan | kRuns)
       .choice("cp-comm-type", "attention under CP: ring, gathered keys and values, or all-to-all [p2p]",
               {{"p2p", "all_gather", "a2a"}, {}},
               [&s](size_t index) { s.cp_comm_type = static_cast<CpCommType>(index); })

@@ -18,8 +18,8 @@ struct Lengths {
 
 // The law of --law; null for none.
 const LengthLawInfo* law_named(const std::string& name);
-// From --law, or exactly one of --lengths, --lengths-file and --data, of which samples above `limit` tokens (0: none) are refused, or left
-// out with --skip-bad-samples.
+// From --law, or exactly one of --lengths, --lengths-file and --data, of which samples above `limit` tokens (0: none)
+// are refused, or left out with --skip-bad-samples.
 Lengths load_lengths_of(const RunSettings& settings, const CommandOptions& options, int64_t limit);
 // --world-size, or the launcher's.
 int world_size_of(const RunSettings& settings, const CommandOptions& options, const LaunchEnv& env);

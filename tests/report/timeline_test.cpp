@@ -56,6 +56,21 @@ TEST(Timeline, a_group_runs_from_its_last_rank_in_to_its_last_rank_out) {
   EXPECT_EQ(packs_end_us(timeline), 1e6);
 }
 
+TEST(Timeline, is_made_from_rows_that_the_ranks_fill) {
+  const Plan plan = plan_of({4000, 900, 900, 10});
+  const StepTimeline expected = timeline_of(2, plan);
+  const auto width = static_cast<size_t>(most_packs_of_a_rank(plan));
+  std::vector<double> times(4 * width * 2, -1);
+  for (size_t r = 0; r < 4; ++r) {
+    EXPECT_LE(expected.measured[r].size(), width);
+    for (size_t p = 0; p < expected.measured[r].size(); ++p) {
+      times[(r * width + p) * 2] = expected.measured[r][p].start_us;
+      times[(r * width + p) * 2 + 1] = expected.measured[r][p].end_us;
+    }
+  }
+  EXPECT_EQ(to_json_line(make_timeline(2, expected.step_us, plan, times)), to_json_line(expected));
+}
+
 std::string complaint(const json& record) {
   try {
     parse_timeline(record.dump(), "t.jsonl:2");

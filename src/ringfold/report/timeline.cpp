@@ -49,6 +49,16 @@ int64_t integer(const Json& value, const char* key, const std::string& where) {
   return value.get<int64_t>();
 }
 
+std::vector<size_t> packs_by_rank(const Plan& plan) {
+  std::vector<size_t> packs(static_cast<size_t>(plan.topology.lane_size()), 0);
+  for (const MicroStep& step : plan.micro_steps) {
+    for (const PlannedGroup& group : step.groups) {
+      for (int r = 0; r < group.cp_size.value(); ++r) ++packs[static_cast<size_t>(group.first_rank.value() + r)];
+    }
+  }
+  return packs;
+}
+
 std::vector<PlannedGroup*> groups_of(Plan& plan) {
   std::vector<PlannedGroup*> groups;
   for (MicroStep& step : plan.micro_steps) {
@@ -84,12 +94,7 @@ std::vector<std::vector<PackTime>> read_times(const Json& ranks, const Plan& pla
     fail(where, fmt::format("measured_us: expected an array of {} ranks", lane));
   }
   std::vector<std::vector<PackTime>> measured(static_cast<size_t>(lane));
-  std::vector<size_t> packs(static_cast<size_t>(lane), 0);
-  for (const MicroStep& step : plan.micro_steps) {
-    for (const PlannedGroup& group : step.groups) {
-      for (int r = 0; r < group.cp_size.value(); ++r) ++packs[static_cast<size_t>(group.first_rank.value() + r)];
-    }
-  }
+  const std::vector<size_t> packs = packs_by_rank(plan);
   for (size_t r = 0; r < measured.size(); ++r) {
     if (!ranks[r].is_array() || ranks[r].size() != 2 * packs[r]) {
       fail(where, fmt::format("measured_us: rank {}: expected start and end of its {} packs", r, packs[r]));
@@ -106,6 +111,24 @@ std::vector<std::vector<PackTime>> read_times(const Json& ranks, const Plan& pla
 }
 
 }  // namespace
+
+int most_packs_of_a_rank(const Plan& plan) {
+  const std::vector<size_t> packs = packs_by_rank(plan);
+  return packs.empty() ? 0 : static_cast<int>(*std::max_element(packs.begin(), packs.end()));
+}
+
+StepTimeline make_timeline(int64_t step, double step_us, const Plan& plan, std::span<const double> times_us) {
+  const auto width = 2 * static_cast<size_t>(most_packs_of_a_rank(plan));
+  const std::vector<size_t> packs = packs_by_rank(plan);
+  RINGFOLD_ASSERT(times_us.size() == packs.size() * width, "a row of times for each rank of the lane");
+  StepTimeline timeline{step, step_us, plan, {}};
+  for (size_t r = 0; r < packs.size(); ++r) {
+    const auto row = times_us.subspan(r * width, width);
+    timeline.measured.emplace_back();
+    for (size_t p = 0; p < packs[r]; ++p) timeline.measured.back().push_back({row[2 * p], row[2 * p + 1]});
+  }
+  return timeline;
+}
 
 std::string to_json_line(const StepTimeline& timeline) {
   nlohmann::ordered_json lengths = nlohmann::ordered_json::array(), ranks = nlohmann::ordered_json::array();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,12 @@ struct StepTimeline {
   // Per lane rank: its packs in the order it ran them, which is the plan's.
   std::vector<std::vector<PackTime>> measured;
 };
+
+// Packs of the rank that has most.
+int most_packs_of_a_rank(const Plan& plan);
+// From times that the ranks of the lane put together: `times_us` is [rank][most_packs_of_a_rank][start, end], row after
+// row; what a rank does not need is not read.
+StepTimeline make_timeline(int64_t step, double step_us, const Plan& plan, std::span<const double> times_us);
 
 // One line without its end: {"schema":1,"step":..,"step_us":..,"lengths":[..],"measured_us":[[start,end,..] per rank],
 // "plan":{..}}; lengths are real tokens of the plan's samples, group after group.
