@@ -24,7 +24,8 @@ constexpr unsigned bits(Commands... commands) {
 }
 constexpr unsigned kPlan = bits(Command::kPlan), kSimulate = bits(Command::kSimulate), kTrain = bits(Command::kTrain),
                    kLogprob = bits(Command::kLogprob), kParity = bits(Command::kParity), kBench = bits(Command::kBench),
-                   kConvert = bits(Command::kConvert), kLaunch = bits(Command::kLaunch);
+                   kReport = bits(Command::kReport), kConvert = bits(Command::kConvert),
+                   kLaunch = bits(Command::kLaunch);
 constexpr unsigned kDryRuns = kPlan | kSimulate;                  // commands that only plan
 constexpr unsigned kRuns = kTrain | kLogprob | kParity | kBench;  // commands that run a model
 constexpr unsigned kSteps = kTrain | kParity | kBench;            // ... forward and backward
@@ -156,7 +157,6 @@ void add_parallel(Table& table, ParallelSettings& s, CommandOptions& options) {
                 s.execution = index == 0 ? Execution::kLockstep : Execution::kFree;
                 s.execution_given = true;
               })
-      .by(kPlan | kRuns)
       .choice("cp-comm-type", "attention under CP: ring, gathered keys and values, or all-to-all [p2p]",
               {{"p2p", "all_gather", "a2a"}, {}},
               [&s](size_t index) { s.cp_comm_type = static_cast<CpCommType>(index); })
@@ -265,25 +265,33 @@ void add_output(Table& table, RunSettings& s, CommandOptions& options) {
   table.by(kDryRuns | kParity | kBench).toggle("json", "print the result as JSON", options.json);
   table.by(kRuns).number("comm-timeout-seconds", "a silent rank ends the job after this", s.comm_timeout_seconds, 0.1,
                          1e6);
-  table.by(kDryRuns | kRuns | kConvert)
+  table.by(kDryRuns | kRuns | kReport | kConvert)
       .choice("log-level", "what is logged on stderr", {{"debug", "info", "warning", "error", "off"}, {}}, s.log_level);
 }
 
 void add_single_commands(Table& table, CommandOptions& options) {
+  table.in("Report", kReport)
+      .text("output", "FILE", "where the page goes [report.html in RUN]", options.report_file)
+      .integer("step", "the step whose ranks are drawn [the last that left a timeline]", options.step, 1, kNoLimit,
+               &options.step_given);
   table.in("Plan", kPlan)
       .integer("step", "the step to plan, 1-based; needs --global-batch-size [1]", options.step, 1, kNoLimit,
                &options.step_given)
       .text("html", "FILE", "write a page with the picture of the plan, beside static CP (opens offline)",
             options.html_file)
+      .by(kPlan | kReport)
+      .text("trace", "FILE", "write a Chrome trace of the ranks, for Perfetto (ui.perfetto.dev)", options.trace_file)
       .by(kDryRuns)
       .toggle("timing", "add the time that planning took, and each pass of `mixed`", options.timing)
-      .choice("cost-model", "shape and machine that predicted times are for", {cost_model_choices(), {}},
-              options.cost_model)
+      .by(kDryRuns | kReport)
+      .text("cost-model", fmt::format("{}|FILE.toml", fmt::join(cost_model_choices(), "|")),
+            fmt::format("shape and machine that predicted times are for [{}]", options.cost_model), options.cost_model)
+      .by(kDryRuns)
       .list("skip-passes", "P,P,...", fmt::format("passes of `mixed` to leave out: {}", fmt::join(pass_names(), ", ")),
             list_of(pass_names(), options.skip_passes));
   std::vector<std::string> laws;
   for (const LengthLawInfo& law : length_laws()) laws.emplace_back(law.name);
-  table.in("Laws", kSimulate | kBench)
+  table.in("Laws", kDryRuns | kBench)
       .choice("law", "draw the lengths from a seeded law (docs/benchmarks/planner.md) [no]", {laws, {}},
               [&options, laws](size_t index) { options.law = options.bench.law = laws[index]; })
       .integer("samples", fmt::format("samples drawn from --law [{}]", options.bench.law_samples),
@@ -329,7 +337,7 @@ std::vector<Flag> make_flags(RunSettings& settings, CommandOptions& options) {
 const std::vector<Command>& all_commands() {
   static const std::vector<Command> commands = {Command::kPlan,    Command::kSimulate, Command::kTrain,
                                                 Command::kLogprob, Command::kParity,   Command::kBench,
-                                                Command::kConvert, Command::kLaunch};
+                                                Command::kReport,  Command::kConvert,  Command::kLaunch};
   return commands;
 }
 
@@ -347,6 +355,8 @@ std::string name_of(Command command) {
       return "parity";
     case Command::kBench:
       return "bench";
+    case Command::kReport:
+      return "report";
     case Command::kConvert:
       return "convert";
     case Command::kLaunch:
@@ -369,6 +379,8 @@ std::string summary_of(Command command) {
       return "prove a layout: the same step on one rank and in this layout, side by side";
     case Command::kBench:
       return "time policies against each other on the same samples";
+    case Command::kReport:
+      return "draw a run: loss, throughput, what each rank did, static beside dynamic (one page, opens offline)";
     case Command::kConvert:
       return "convert a llama2.c checkpoint to a Hugging Face folder";
     case Command::kLaunch:
@@ -396,6 +408,8 @@ std::string example_of(Command command) {
       return "ringfold launch -n 4 -- bench --model-config config.json --lengths-file lengths.txt --policies "
              "static,uniform " +
              layout;
+    case Command::kReport:
+      return "ringfold report RUN -o report.html";
     case Command::kConvert:
       return "ringfold convert --llama2c stories260K.bin --output stories260K";
     case Command::kLaunch:

@@ -40,6 +40,8 @@ int dispatch(Command command, const RunSettings& settings, const CommandOptions&
       return run_parity(settings, options);
     case Command::kBench:
       return run_bench(settings, options);
+    case Command::kReport:
+      return run_report(settings, options);
     case Command::kConvert:
       return run_convert(settings, options);
     case Command::kLaunch:
