@@ -16,13 +16,14 @@ struct Normed {
 };
 // rms_norm.h; width a multiple of 8.
 Normed rms_norm(const at::Tensor& x_nw, const at::Tensor& weight_w, double eps);
-// The same y again, from what the first call found.
-at::Tensor rms_norm_again(const at::Tensor& x_nw, const at::Tensor& weight_w, const at::Tensor& inverse_rms_n);
-// Returns dx, with dresidual: the gradient that reaches x past the norm (may be undefined). The weight's gradient is
-// added to dweight (fp32).
-at::Tensor rms_norm_backward(const at::Tensor& dy_nw, const at::Tensor& x_nw, const at::Tensor& weight_w,
-                             const at::Tensor& inverse_rms_n, const at::Tensor& dresidual_nw,
-                             const at::Tensor& dweight_w);
+// dx, with dresidual: the gradient that reaches x past the norm (may be undefined); y again, for the gradient of what
+// follows the norm, where `with_y`. The weight's gradient is added to dweight (fp32).
+struct NormGrads {
+  at::Tensor dx_nw, y_nw;
+};
+NormGrads rms_norm_backward(const at::Tensor& dy_nw, const at::Tensor& x_nw, const at::Tensor& weight_w,
+                            const at::Tensor& inverse_rms_n, const at::Tensor& dresidual_nw,
+                            const at::Tensor& dweight_w, bool with_y);
 
 // Splits (t, (h + 2 g) d) into heads; q and k normalised over d (weights may be undefined: no norm) and rotated.
 struct HeadNorm {
@@ -43,7 +44,11 @@ at::Tensor qkv_heads_backward(const Heads& grads, const at::Tensor& qkv, const H
 
 // silu(gate) * up of (n, 2 w), gate first; w a multiple of 8.
 at::Tensor swiglu(const at::Tensor& gate_up);
-at::Tensor swiglu_backward(const at::Tensor& da_nw, const at::Tensor& gate_up);
+// dgate_up, and a = swiglu(gate_up) again for the gradient of what follows.
+struct SwigluGrads {
+  at::Tensor dgate_up, a_nw;
+};
+SwigluGrads swiglu_backward(const at::Tensor& da_nw, const at::Tensor& gate_up);
 
 struct RowScores {
   at::Tensor log_prob_n, entropy_n, lse_n, greedy_n;
@@ -57,6 +62,9 @@ at::Tensor log_prob_backward(const at::Tensor& logits_nv, const at::Tensor& targ
 
 // attention.h, merge_attention_: fp32 accumulator, lse token-major in memory on both sides.
 void merge_attention(AttentionBlock& accumulated, const AttentionBlock& block);
+
+// Sum of squares of a run of fp32 elements, fp64, on the device; the same bits each time.
+at::Tensor sum_of_squares(const at::Tensor& flat);
 
 struct AdamWCall {
   double gradient_scale, beta1, beta2, eps, weight_decay_factor, step_size, inverse_root_correction2;

@@ -40,7 +40,8 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
     if (has_fused_norm(saved[0])) {
       const at::Tensor dweight_d = at::zeros(saved[1].sizes(), saved[1].options().dtype(at::kFloat));
       const at::Tensor dx = fused::rms_norm_backward(grads[0].contiguous(), saved[0].contiguous(), saved[1], saved[2],
-                                                     at::Tensor(), dweight_d);
+                                                     at::Tensor(), dweight_d, /*with_y=*/false)
+                                .dx_nw;
       return {dx, dweight_d.to(saved[1].scalar_type()), at::Tensor()};
     }
     const at::Tensor x = widened(saved[0]), weight_d = widened(saved[1]), dy = widened(grads[0]);

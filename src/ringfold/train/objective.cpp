@@ -15,6 +15,12 @@ void LossSums::add(const LossSums& other) {
   ratio_deviation = std::max(ratio_deviation, other.ratio_deviation);
 }
 
+TokenTerms TokenTerms::rows(int64_t begin, int64_t count) const {
+  // Without an RL objective the terms of RL have no rows.
+  const auto part = [&](const at::Tensor& x) { return x.size(0) > 0 ? x.narrow(0, begin, count) : x; };
+  return {part(weight_n), part(old_log_prob_n), part(advantage_n)};
+}
+
 LossSums read_sums(const std::vector<at::Tensor>& packs) {
   LossSums total;
   if (packs.empty()) return total;

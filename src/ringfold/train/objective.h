@@ -19,6 +19,8 @@ struct TokenTerms {
   at::Tensor weight_n;
   at::Tensor old_log_prob_n;  // RL only
   at::Tensor advantage_n;     // RL only
+
+  TokenTerms rows(int64_t begin, int64_t count) const;
 };
 
 // Sums over tokens, added up over packs and ranks; what metrics are made of.

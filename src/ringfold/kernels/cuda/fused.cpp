@@ -61,24 +61,19 @@ Normed rms_norm(const at::Tensor& x_nw, const at::Tensor& weight_w, double eps) 
   return result;
 }
 
-at::Tensor rms_norm_again(const at::Tensor& x_nw, const at::Tensor& weight_w, const at::Tensor& inverse_rms_n) {
-  const at::Tensor y = at::empty_like(x_nw);
-  cuda::rms_norm_again(type_of(x_nw), norm_params(x_nw, weight_w, y, inverse_rms_n, 0), stream_of(x_nw));
-  return y;
-}
-
-at::Tensor rms_norm_backward(const at::Tensor& dy_nw, const at::Tensor& x_nw, const at::Tensor& weight_w,
-                             const at::Tensor& inverse_rms_n, const at::Tensor& dresidual_nw,
-                             const at::Tensor& dweight_w) {
+NormGrads rms_norm_backward(const at::Tensor& dy_nw, const at::Tensor& x_nw, const at::Tensor& weight_w,
+                            const at::Tensor& inverse_rms_n, const at::Tensor& dresidual_nw,
+                            const at::Tensor& dweight_w, bool with_y) {
   const int64_t width = x_nw.size(-1);
-  const at::Tensor dx = at::empty_like(x_nw);
+  const NormGrads grads{at::empty_like(x_nw), with_y ? at::empty_like(x_nw) : at::Tensor()};
   const at::Tensor partial = at::empty({cuda::rms_norm_partial_rows(), width}, floats(x_nw));
-  cuda::rms_norm_backward(type_of(x_nw),
-                          {in(dy_nw), in(x_nw), in(weight_w), in(dresidual_nw), in_float(inverse_rms_n), dx.data_ptr(),
-                           partial.data_ptr<float>(), x_nw.numel() / width, width},
-                          stream_of(x_nw));
+  cuda::rms_norm_backward(
+      type_of(x_nw),
+      {in(dy_nw), in(x_nw), in(weight_w), in(dresidual_nw), in_float(inverse_rms_n), grads.dx_nw.data_ptr(),
+       with_y ? grads.y_nw.data_ptr() : nullptr, partial.data_ptr<float>(), x_nw.numel() / width, width},
+      stream_of(x_nw));
   add_column_sums(partial, dweight_w);
-  return dx;
+  return grads;
 }
 
 Heads qkv_heads(const at::Tensor& qkv, const HeadShape& s, const HeadNorm& norm, const at::Tensor& cos_td,
@@ -125,12 +120,13 @@ at::Tensor swiglu(const at::Tensor& gate_up) {
   return a;
 }
 
-at::Tensor swiglu_backward(const at::Tensor& da_nw, const at::Tensor& gate_up) {
-  const at::Tensor dgate_up = at::empty_like(gate_up);
-  cuda::swiglu_backward(type_of(gate_up),
-                        {in(da_nw), in(gate_up), dgate_up.data_ptr(), gate_up.size(0), gate_up.size(1) / 2},
-                        stream_of(gate_up));
-  return dgate_up;
+SwigluGrads swiglu_backward(const at::Tensor& da_nw, const at::Tensor& gate_up) {
+  const SwigluGrads grads{at::empty_like(gate_up), at::empty_like(da_nw)};
+  cuda::swiglu_backward(
+      type_of(gate_up),
+      {in(da_nw), in(gate_up), grads.dgate_up.data_ptr(), grads.a_nw.data_ptr(), gate_up.size(0), gate_up.size(1) / 2},
+      stream_of(gate_up));
+  return grads;
 }
 
 RowScores log_prob(const at::Tensor& logits_nv, const at::Tensor& target_n, double temperature) {
@@ -163,6 +159,12 @@ void merge_attention(AttentionBlock& accumulated, const AttentionBlock& block) {
                         {out.data_ptr<float>(), accumulated.lse_ht.data_ptr<float>(), in(block.out_thd),
                          block.lse_ht.const_data_ptr<float>(), out.size(0), out.size(1), out.size(2)},
                         stream_of(out));
+}
+
+at::Tensor sum_of_squares(const at::Tensor& flat) {
+  const at::Tensor partial = at::empty({cuda::sum_of_squares_blocks()}, flat.options().dtype(at::kDouble));
+  cuda::sum_of_squares({in_float(flat), partial.data_ptr<double>(), flat.numel()}, stream_of(flat));
+  return partial.sum();
 }
 
 void adamw(const at::Tensor& gradient, const at::Tensor& master, const at::Tensor& first_moment,

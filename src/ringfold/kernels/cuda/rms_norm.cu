@@ -21,7 +21,7 @@ int chunks_for(int64_t width) {
 }
 
 template <typename T, int kChunks>
-__global__ __launch_bounds__(kMaxThreads) void ringfold_rms_norm(RmsNorm p, bool again) {
+__global__ __launch_bounds__(kMaxThreads) void ringfold_rms_norm(RmsNorm p) {
   __shared__ float shared[kMaxThreads / 32];
   const int64_t row = blockIdx.x;
   const T* from = static_cast<const T*>(p.x) + row * p.width;
@@ -35,13 +35,8 @@ __global__ __launch_bounds__(kMaxThreads) void ringfold_rms_norm(RmsNorm p, bool
 #pragma unroll
     for (float e : x[c]) squares += e * e;
   }
-  float inverse_rms = 0;
-  if (again) {
-    inverse_rms = p.inverse_rms[row];
-  } else {
-    inverse_rms = rsqrtf(block_sum(squares, shared) / static_cast<float>(p.width) + p.eps);
-    if (threadIdx.x == 0) p.inverse_rms[row] = inverse_rms;
-  }
+  const float inverse_rms = rsqrtf(block_sum(squares, shared) / static_cast<float>(p.width) + p.eps);
+  if (threadIdx.x == 0) p.inverse_rms[row] = inverse_rms;
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int64_t i = (c * blockDim.x + threadIdx.x) * kVector;
@@ -72,13 +67,16 @@ __global__ __launch_bounds__(kMaxThreads) void ringfold_rms_norm_backward(RmsNor
       load8(static_cast<const T*>(p.dy) + row * p.width + i, g[c]);
       if (p.dresidual != nullptr) load8(static_cast<const T*>(p.dresidual) + row * p.width + i, r[c]);
       load8(static_cast<const T*>(p.weight) + i, w);
+      float y[8];
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
         n[c][e] *= inverse_rms;
+        y[e] = n[c][e] * w[e];
         dweight[c][e] += g[c][e] * n[c][e];
         g[c][e] *= w[e];
         along += g[c][e] * n[c][e];
       }
+      if (p.y != nullptr) store8(static_cast<T*>(p.y) + row * p.width + i, y);
     }
     along = block_sum(along, shared) / static_cast<float>(p.width);
 #pragma unroll
@@ -132,24 +130,16 @@ void by_type_and_chunks(Type type, int64_t width, Call call) {
   });
 }
 
-void forward(Type type, const RmsNorm& p, bool again, cudaStream_t stream) {
+}  // namespace
+
+void rms_norm_forward(Type type, const RmsNorm& p, cudaStream_t stream) {
   if (p.rows == 0) return;
   by_type_and_chunks(type, p.width, [&](auto t, auto chunks) {
     constexpr int kChunks = decltype(chunks)::value;
     ringfold_rms_norm<decltype(t), kChunks>
-        <<<static_cast<unsigned>(p.rows), threads_for(p.width, kChunks), 0, stream>>>(p, again);
+        <<<static_cast<unsigned>(p.rows), threads_for(p.width, kChunks), 0, stream>>>(p);
   });
   check_launch("rms_norm");
-}
-
-}  // namespace
-
-void rms_norm_forward(Type type, const RmsNorm& p, cudaStream_t stream) {
-  forward(type, p, false, stream);
-}
-
-void rms_norm_again(Type type, const RmsNorm& p, cudaStream_t stream) {
-  forward(type, p, true, stream);
 }
 
 int64_t rms_norm_partial_rows() {
