@@ -7,7 +7,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes="${1:-10}"; shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(jsonl lengths recipe model_config safetensors tokenizer tokenizer_vocab)
+[ ${#targets[@]} -gt 0 ] || targets=(jsonl lengths recipe model_config safetensors tokenizer tokenizer_vocab plan_json
+  cost_model)
 cmake --preset fuzz >/dev/null
 cmake --build --preset fuzz --target "${targets[@]/#/fuzz_}"
 crashes=build/fuzz/crashes; mkdir -p $crashes

@@ -12,7 +12,7 @@
 
 namespace ringfold {
 
-enum class Command : unsigned { kPlan, kSimulate, kTrain, kLogprob, kParity, kBench, kRl, kConvert, kLaunch };
+enum class Command : unsigned { kPlan, kSimulate, kTrain, kLogprob, kParity, kBench, kRl, kReport, kConvert, kLaunch };
 
 // What is no part of a run's settings.
 struct CommandOptions {
@@ -26,13 +26,20 @@ struct CommandOptions {
   bool timing = false;
   std::string html_file;
 
+  // plan, report
+  std::string trace_file;
+
+  // report
+  std::string run_dir, report_file;  // report_file empty: report.html in the run's folder
+
+  // plan, simulate, report
+  std::string cost_model = "qwen3-4b";  // or a FILE.toml
+
   // plan, simulate
-  std::string cost_model = "qwen3-4b";
   std::vector<std::string> skip_passes;
+  std::string law;  // or one of the other sources of lengths
 
   // simulate
-  std::string law;  // or one of the sources of `plan`
-  int64_t law_samples = 512;
   int64_t simulated_steps = 0;  // 0: the whole epoch
   double noise = 0;
   std::vector<std::string> compare = {"static", "static_work", "uniform", "mixed"};  // the first is the baseline
@@ -56,6 +63,7 @@ int run_logprob(const RunSettings& settings, const CommandOptions& options);
 int run_parity(const RunSettings& settings, const CommandOptions& options);
 int run_bench(const RunSettings& settings, const CommandOptions& options);
 int run_rl_loop(const RunSettings& settings, const CommandOptions& options);
+int run_report(const RunSettings& settings, const CommandOptions& options);
 int run_convert(const RunSettings& settings, const CommandOptions& options);
 int run_launch(const RunSettings& settings, const CommandOptions& options);
 

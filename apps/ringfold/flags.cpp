@@ -25,7 +25,8 @@ constexpr unsigned bits(Commands... commands) {
 }
 constexpr unsigned kPlan = bits(Command::kPlan), kSimulate = bits(Command::kSimulate), kTrain = bits(Command::kTrain),
                    kLogprob = bits(Command::kLogprob), kParity = bits(Command::kParity), kBench = bits(Command::kBench),
-                   kRl = bits(Command::kRl), kConvert = bits(Command::kConvert), kLaunch = bits(Command::kLaunch);
+                   kRl = bits(Command::kRl), kReport = bits(Command::kReport), kConvert = bits(Command::kConvert),
+                   kLaunch = bits(Command::kLaunch);
 constexpr unsigned kDryRuns = kPlan | kSimulate;                        // commands that only plan
 constexpr unsigned kRuns = kTrain | kLogprob | kParity | kBench | kRl;  // commands that run a model
 constexpr unsigned kSteps = kTrain | kParity | kBench | kRl;            // ... forward and backward
@@ -158,7 +159,6 @@ void add_parallel(Table& table, ParallelSettings& s, CommandOptions& options) {
                 s.execution = index == 0 ? Execution::kLockstep : Execution::kFree;
                 s.execution_given = true;
               })
-      .by(kPlan | kRuns)
       .choice("cp-comm-type", "attention under CP: ring, gathered keys and values, or all-to-all [p2p]",
               {{"p2p", "all_gather", "a2a"}, {}},
               [&s](size_t index) { s.cp_comm_type = static_cast<CpCommType>(index); })
@@ -293,7 +293,7 @@ void add_output(Table& table, RunSettings& s, CommandOptions& options) {
   table.by(kDryRuns | kParity | kBench).toggle("json", "print the result as JSON", options.json);
   table.by(kRuns).number("comm-timeout-seconds", "a silent rank ends the job after this", s.comm_timeout_seconds, 0.1,
                          1e6);
-  table.by(kDryRuns | kRuns | kConvert)
+  table.by(kDryRuns | kRuns | kReport | kConvert)
       .choice("log-level", "what is logged on stderr", {{"debug", "info", "warning", "error", "off"}, {}}, s.log_level);
 }
 
@@ -323,24 +323,33 @@ void add_rollout(Table& table, RunSettings& s) {
 }
 
 void add_single_commands(Table& table, CommandOptions& options) {
+  table.in("Report", kReport)
+      .text("output", "FILE", "where the page goes [report.html in RUN]", options.report_file)
+      .integer("step", "the step whose ranks are drawn [the last that left a timeline]", options.step, 1, kNoLimit,
+               &options.step_given);
   table.in("Plan", kPlan)
       .integer("step", "the step to plan, 1-based; needs --global-batch-size [1]", options.step, 1, kNoLimit,
                &options.step_given)
       .text("html", "FILE", "write a page with the picture of the plan, beside static CP (opens offline)",
             options.html_file)
+      .by(kPlan | kReport)
+      .text("trace", "FILE", "write a Chrome trace of the ranks, for Perfetto (ui.perfetto.dev)", options.trace_file)
       .by(kDryRuns)
       .toggle("timing", "add the time that planning took, and each pass of `mixed`", options.timing)
-      .choice("cost-model", "shape and machine that predicted times are for", {cost_model_choices(), {}},
-              options.cost_model)
+      .by(kDryRuns | kReport)
+      .text("cost-model", fmt::format("{}|FILE.toml", fmt::join(cost_model_choices(), "|")),
+            fmt::format("shape and machine that predicted times are for [{}]", options.cost_model), options.cost_model)
+      .by(kDryRuns)
       .list("skip-passes", "P,P,...", fmt::format("passes of `mixed` to leave out: {}", fmt::join(pass_names(), ", ")),
             list_of(pass_names(), options.skip_passes));
   std::vector<std::string> laws;
   for (const LengthLawInfo& law : length_laws()) laws.emplace_back(law.name);
-  table.in("Simulate", kSimulate)
+  table.in("Laws", kDryRuns | kBench)
       .choice("law", "draw the lengths from a seeded law (docs/benchmarks/planner.md) [no]", {laws, {}},
-              [&options, laws](size_t index) { options.law = laws[index]; })
-      .integer("samples", fmt::format("samples drawn from --law [{}]", options.law_samples), options.law_samples, 1,
-               int64_t{1} << 24)
+              [&options, laws](size_t index) { options.law = options.bench.law = laws[index]; })
+      .integer("samples", fmt::format("samples drawn from --law [{}]", options.bench.law_samples),
+               options.bench.law_samples, 1, int64_t{1} << 24);
+  table.in("Simulate", kSimulate)
       .integer("max-simulated-steps", "global batches to play through [the epoch]", options.simulated_steps, 1)
       .number("noise", "spread of a pack's time around its prediction, as a standard deviation of the logarithm",
               options.noise, 0, 1)
@@ -352,15 +361,7 @@ void add_single_commands(Table& table, CommandOptions& options) {
   table.in("Bench", kBench)
       .list("policies", "P,P,...",
             fmt::format("policies to alternate; the first is the baseline [{}]", fmt::join(bench.policies, ",")),
-            [&bench](const std::string& text, const std::string& where) {
-              const Choices known{{"static", "static_work", "uniform"}, {"mixed"}};
-              bench.policies.clear();
-              for (size_t begin = 0; begin <= text.size();) {
-                const size_t end = std::min(text.find(',', begin), text.size());
-                bench.policies.push_back(known.names[parse_choice(text.substr(begin, end - begin), where, known)]);
-                begin = end + 1;
-              }
-            })
+            list_of(policy_choices(), bench.policies))
       .integer("steps", fmt::format("steps measured for each policy [{}]", bench.steps), bench.steps, 1)
       .integer("warmup-steps", fmt::format("steps run before and thrown away [{}]", bench.warmup_steps),
                bench.warmup_steps, 0)
@@ -388,9 +389,9 @@ std::vector<Flag> make_flags(RunSettings& settings, CommandOptions& options) {
 }
 
 const std::vector<Command>& all_commands() {
-  static const std::vector<Command> commands = {Command::kPlan,    Command::kSimulate, Command::kTrain,
-                                                Command::kLogprob, Command::kParity,   Command::kBench,
-                                                Command::kRl,      Command::kConvert,  Command::kLaunch};
+  static const std::vector<Command> commands = {
+      Command::kPlan,  Command::kSimulate, Command::kTrain,  Command::kLogprob, Command::kParity,
+      Command::kBench, Command::kRl,       Command::kReport, Command::kConvert, Command::kLaunch};
   return commands;
 }
 
@@ -410,6 +411,8 @@ std::string name_of(Command command) {
       return "bench";
     case Command::kRl:
       return "rl";
+    case Command::kReport:
+      return "report";
     case Command::kConvert:
       return "convert";
     case Command::kLaunch:
@@ -434,6 +437,8 @@ std::string summary_of(Command command) {
       return "time policies against each other on the same samples";
     case Command::kRl:
       return "improve a model on its own responses: rollout, rewards, training, in one loop";
+    case Command::kReport:
+      return "draw a run: loss, throughput, what each rank did, static beside dynamic (one page, opens offline)";
     case Command::kConvert:
       return "convert a llama2.c checkpoint to a Hugging Face folder";
     case Command::kLaunch:
@@ -466,6 +471,8 @@ std::string example_of(Command command) {
              "--num-rollout "
              "100 --rollout-stop-token-ids 151645 " +
              layout;
+    case Command::kReport:
+      return "ringfold report RUN -o report.html";
     case Command::kConvert:
       return "ringfold convert --llama2c stories260K.bin --output stories260K";
     case Command::kLaunch:

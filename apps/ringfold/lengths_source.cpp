@@ -29,9 +29,28 @@ Lengths checked_lengths(const std::vector<int64_t>& tokens, const std::string& s
   return lengths;
 }
 
+Lengths drawn_lengths(const LengthLawInfo& law, const RunSettings& settings, const CommandOptions& options) {
+  if (!options.lengths.empty() || !options.lengths_file.empty() || !settings.data_file.empty()) {
+    throw UsageError("[flags] --law: got it beside --lengths, --lengths-file or --data, expected one of them");
+  }
+  Lengths lengths;
+  for (const int64_t tokens : draw_lengths(law.law, settings.seed, options.bench.law_samples)) {
+    lengths.samples.push_back({SampleId(static_cast<int64_t>(lengths.samples.size())), tokens});
+  }
+  return lengths;
+}
+
 }  // namespace
 
+const LengthLawInfo* law_named(const std::string& name) {
+  for (const LengthLawInfo& law : length_laws()) {
+    if (law.name == name) return &law;
+  }
+  return nullptr;
+}
+
 Lengths load_lengths_of(const RunSettings& settings, const CommandOptions& options, int64_t limit) {
+  if (const LengthLawInfo* law = law_named(options.law)) return drawn_lengths(*law, settings, options);
   const int sources = !options.lengths.empty() + !options.lengths_file.empty() + !settings.data_file.empty();
   if (sources != 1) {
     throw UsageError(

@@ -42,6 +42,8 @@ int dispatch(Command command, const RunSettings& settings, const CommandOptions&
       return run_bench(settings, options);
     case Command::kRl:
       return run_rl_loop(settings, options);
+    case Command::kReport:
+      return run_report(settings, options);
     case Command::kConvert:
       return run_convert(settings, options);
     case Command::kLaunch:

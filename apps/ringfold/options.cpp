@@ -99,7 +99,9 @@ void add_flag(CLI::App& app, const Flag& flag, const std::vector<Flag>& flags, s
     }
     return;
   }
-  const std::string names = flag.name == "processes" ? "-n,--processes" : "--" + flag.name;
+  const std::string names = flag.name == "processes"                                     ? "-n,--processes"
+                            : flag.name == "output" && flag.belongs_to(Command::kReport) ? "-o,--output"
+                                                                                         : "--" + flag.name;
   app.add_option_function<std::string>(
          names,
          [&given, &flag](const std::string& text) {
@@ -115,7 +117,7 @@ void add_flag(CLI::App& app, const Flag& flag, const std::vector<Flag>& flags, s
 struct CommandLine {
   std::vector<Given> given;
   std::string config;
-  std::string file;  // positional FILE of plan
+  std::string file;  // positional FILE of plan and simulate, RUN of report
   std::optional<std::string> help;
 };
 
@@ -137,6 +139,9 @@ CommandLine read_command_line(Command command, const std::vector<std::string>& a
   }
   if (command == Command::kPlan || command == Command::kSimulate) {
     app.add_option("FILE", line.file, "samples (.jsonl, .jsonl.gz) or a lengths file")->type_name("");
+  }
+  if (command == Command::kReport) {
+    app.add_option("RUN", line.file, "folder of a run: the --output-dir of train")->type_name("");
   }
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
@@ -176,7 +181,7 @@ void check_given(const std::vector<Given>& given) {
 // Flags of which a run takes one: the command line's wins over another one in the recipe.
 bool same_choice(const std::string& a, const std::string& b) {
   const auto group = [](const std::string& name) {
-    if (name == "lengths" || name == "lengths-file" || name == "data") return 1;
+    if (name == "lengths" || name == "lengths-file" || name == "data" || name == "law") return 1;
     if (name == "model" || name == "model-config") return 2;
     if (name == "shuffle" || name == "no-shuffle") return 3;
     if (name == "progress" || name == "no-progress") return 4;
@@ -232,7 +237,7 @@ Command find_command(const std::string& name) {
     if (name_of(command) == name) return command;
     names.push_back(name_of(command));
   }
-  for (const std::string later : {"report", "doctor"}) {
+  for (const std::string later : {"doctor"}) {
     if (name == later) {
       throw UsageError(
           fmt::format("[flags] `ringfold {}` is not built yet. Hint: built are {}", name, fmt::join(names, ", ")));
@@ -268,7 +273,9 @@ ParsedCommand parse_command(Command command, const std::vector<std::string>& arg
     }
   }
   for (const Given& given : line.given) given.flag->set(given.text, where_of(*given.flag));
-  if (!line.file.empty()) {
+  if (command == Command::kReport) {
+    parsed.options.run_dir = line.file;
+  } else if (!line.file.empty()) {
     std::string& target = is_jsonl(line.file) ? parsed.settings.data_file : parsed.options.lengths_file;
     if (!target.empty()) {
       throw UsageError(fmt::format("[flags] got the file {} and also {}, expected one", line.file, target));

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 
 namespace ringfold {
 
@@ -13,6 +14,12 @@ void write_stdout(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     throw RunError(fmt::format("[output] cannot write to stdout: {}", std::strerror(errno)));
   }
+}
+
+void write_file(const std::string& file, const std::string& text) {
+  std::ofstream out(file, std::ios::binary);
+  out << text;
+  if (!out.flush()) throw RunError(fmt::format("[output] cannot write {}. Hint: check the folder and the disk", file));
 }
 
 int print_error(const Error& error) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <fstream>
 
 #include "commands.h"
 #include "lengths_source.h"
@@ -12,6 +11,8 @@
 #include "ringfold/base/log.h"
 #include "ringfold/plan/planner.h"
 #include "ringfold/plan/policy_names.h"
+#include "ringfold/report/chrome_trace.h"
+#include "ringfold/report/cost_model_file.h"
 #include "ringfold/report/plan_html.h"
 
 namespace ringfold {
@@ -45,9 +46,7 @@ void write_page(const PlanRequest& request, const Plan& plan, const std::string&
     if (own == Execution::kFree) add("mixed", Execution::kLockstep);
     if (own == Execution::kLockstep && request.topology.pp == 1) add("mixed", Execution::kFree);
   }
-  std::ofstream out(file, std::ios::binary);
-  out << plan_to_html(page);
-  if (!out.flush()) throw RunError(fmt::format("[output] cannot write {}. Hint: check the folder and the disk", file));
+  write_file(file, plan_to_html(page));
 }
 
 }  // namespace
@@ -66,7 +65,8 @@ int run_plan(const RunSettings& settings, const CommandOptions& options) {
   PlanRequest request;
   request.topology = topology;
   request.budget = topology.budget;
-  request.cost = cost_model_named(options.cost_model);
+  request.cost = cost_model_of(options.cost_model);
+  request.cost.comm = topology.cp_comm_type;
   request.samples = batch_of(lengths.samples, settings, options.step);
   request.passes.off = options.skip_passes;
 
@@ -82,6 +82,7 @@ int run_plan(const RunSettings& settings, const CommandOptions& options) {
   request.passes.after = nullptr;
 
   if (!options.html_file.empty()) write_page(request, plan, options.html_file);
+  if (!options.trace_file.empty()) write_file(options.trace_file, chrome_trace(plan));
   if (options.json) {
     write_stdout(plan_to_json(plan, options.timing ? plan_ms : -1) + "\n");
     return 0;
@@ -91,6 +92,7 @@ int run_plan(const RunSettings& settings, const CommandOptions& options) {
   text += plan_to_text(plan);
   if (options.timing) text += fmt::format("planning took      {:.3f} ms\n{}", plan_ms, pass_times);
   if (!options.html_file.empty()) text += fmt::format("picture            {}\n", options.html_file);
+  if (!options.trace_file.empty()) text += fmt::format("trace              {}\n", options.trace_file);
   write_stdout(text);
   return 0;
 }

@@ -16,6 +16,7 @@
 #include "ringfold/plan/length_laws.h"
 #include "ringfold/plan/planner.h"
 #include "ringfold/plan/policy_names.h"
+#include "ringfold/report/cost_model_file.h"
 
 namespace ringfold {
 namespace {
@@ -40,26 +41,6 @@ struct Row {
   double worst_idle() const { return idle(*std::min_element(busy_us.begin(), busy_us.end())); }
   double share(size_t level) const { return tokens > 0 ? tokens_at[level] / tokens : 0; }
 };
-
-const LengthLawInfo* law_named(const std::string& name) {
-  for (const LengthLawInfo& law : length_laws()) {
-    if (law.name == name) return &law;
-  }
-  return nullptr;
-}
-
-Lengths lengths_of(const RunSettings& settings, const CommandOptions& options, int64_t limit) {
-  const LengthLawInfo* law = law_named(options.law);
-  if (law == nullptr) return load_lengths_of(settings, options, limit);
-  if (!options.lengths.empty() || !options.lengths_file.empty() || !settings.data_file.empty()) {
-    throw UsageError("[flags] --law: got it beside --lengths, --lengths-file or --data, expected one of them");
-  }
-  Lengths lengths;
-  for (const int64_t tokens : draw_lengths(law->law, settings.seed, options.law_samples)) {
-    lengths.samples.push_back({SampleId(static_cast<int64_t>(lengths.samples.size())), tokens});
-  }
-  return lengths;
-}
 
 // Dynamic CP as a matter of course; a law brings its context length and budget along.
 ParallelSettings parallel_of(const RunSettings& settings, const CommandOptions& options, const Lengths& lengths) {
@@ -143,7 +124,7 @@ Json json_of(const Row& row, const Row& first, double steps, bool timing) {
 int run_simulate(const RunSettings& settings, const CommandOptions& options) {
   const LaunchEnv env = read_launch_env();
   if (env.rank.value() > 0) return 0;
-  const Lengths lengths = lengths_of(settings, options, settings.parallel.rollout_max_context_len);
+  const Lengths lengths = load_lengths_of(settings, options, settings.parallel.rollout_max_context_len);
   ParallelSettings parallel = parallel_of(settings, options, lengths);
   parallel.world_size = world_size_of(settings, options, env);
   const Topology topology = derive_topology(parallel);
@@ -152,6 +133,8 @@ int run_simulate(const RunSettings& settings, const CommandOptions& options) {
   const auto samples = static_cast<int64_t>(lengths.samples.size());
   int64_t steps = steps_per_epoch(samples, settings.global_batch_size);
   if (options.simulated_steps > 0) steps = std::min(steps, options.simulated_steps);
+  CostModel cost = cost_model_of(options.cost_model);
+  cost.comm = topology.cp_comm_type;
   std::vector<Row> rows;
   for (const Execution execution : {Execution::kLockstep, Execution::kFree}) {
     if (settings.parallel.execution_given && settings.parallel.execution != execution) continue;
@@ -166,7 +149,7 @@ int run_simulate(const RunSettings& settings, const CommandOptions& options) {
     PlanRequest request;
     request.topology = topology;
     request.budget = topology.budget;
-    request.cost = cost_model_named(options.cost_model);
+    request.cost = cost;
     request.passes.off = options.skip_passes;
     request.samples = batch_of(lengths.samples, settings, step);
     for (Row& row : rows) add_step(row, request, options.noise, settings.seed + static_cast<uint64_t>(step));

@@ -46,19 +46,22 @@ TEST(FusedHeads, equal_norm_and_rotation) {
       EXPECT_TRUE(at::equal(wide(got.v_tgd), wide(parts[2])));
 
       const fused::Heads grads{at::randn_like(got.q_thd), at::randn_like(got.k_tgd), at::randn_like(got.v_tgd)};
-      const fused::HeadsGrads found = fused::qkv_heads_backward(grads, qkv, s, own, cos, sin);
+      const at::Tensor before = at::randn({s.head_dim}, kFloats);  // gradients are added to what is there
+      fused::HeadNormGrads sums;
+      if (norm) sums = {before.clone(), before.clone()};
+      const at::Tensor dqkv = fused::qkv_heads_backward(grads, qkv, s, own, cos, sin, sums);
       ((q64 * wide(grads.q_thd)).sum() + (k64 * wide(grads.k_tgd)).sum() + (parts[2] * wide(grads.v_tgd)).sum())
           .backward();
-      EXPECT_LE(relative(found.dqkv, qkv64.grad()), 1e-6);
+      EXPECT_LE(relative(dqkv, qkv64.grad()), 1e-6);
       if (!norm) continue;
-      EXPECT_LE(relative(found.dq_weight_d, qw64.grad()), 1e-6);
-      EXPECT_LE(relative(found.dk_weight_d, kw64.grad()), 1e-6);
+      EXPECT_LE(relative(sums.q_weight_d - before, qw64.grad()), 1e-6);
+      EXPECT_LE(relative(sums.k_weight_d - before, kw64.grad()), 1e-6);
     }
   }
 }
 
 TEST(FusedNorm, adds_the_gradient_that_passes_by) {
-  for (const int64_t width : {64, 1024, 2560, 4096, 9728}) {
+  for (const int64_t width : {64, 1024, 2560, 4096, 9728, 16384}) {
     const at::Tensor x = at::randn({37, width}, kFloats), w = at::randn({width}, kFloats);
     const at::Tensor dy = at::randn_like(x), passing = at::randn_like(x);
     const at::Tensor x64 = wide(x).requires_grad_(), w64 = wide(w).requires_grad_();
@@ -66,10 +69,11 @@ TEST(FusedNorm, adds_the_gradient_that_passes_by) {
     y64.backward(wide(dy));
     const fused::Normed got = fused::rms_norm(x, w, 1e-6);
     EXPECT_LE(relative(got.y_nw, y64), 1e-6);
-    EXPECT_TRUE(at::equal(fused::rms_norm_again(x, w, got.inverse_rms_n), got.y_nw));
-    const fused::NormGrads grads = fused::rms_norm_backward(dy, x, w, got.inverse_rms_n, passing);
+    const at::Tensor dweight = at::ones_like(w);
+    const fused::NormGrads grads = fused::rms_norm_backward(dy, x, w, got.inverse_rms_n, passing, dweight, true);
+    EXPECT_LE(relative(grads.y_nw, y64), 1e-6);
     EXPECT_LE(relative(grads.dx_nw, x64.grad() + wide(passing)), 1e-6);
-    EXPECT_LE(relative(grads.dweight_w, w64.grad()), 1e-6);
+    EXPECT_LE(relative(dweight - 1, w64.grad()), 1e-6);
   }
 }
 
@@ -80,7 +84,17 @@ TEST(FusedSwiglu, equals_plain_operations) {
   const at::Tensor a64 = at::silu(halves[0]) * halves[1];
   a64.backward(wide(da));
   EXPECT_LE(relative(fused::swiglu(gate_up), a64), 1e-6);
-  EXPECT_LE(relative(fused::swiglu_backward(da, gate_up), gate_up64.grad()), 1e-6);
+  const fused::SwigluGrads grads = fused::swiglu_backward(da, gate_up);
+  EXPECT_LE(relative(grads.dgate_up, gate_up64.grad()), 1e-6);
+  EXPECT_LE(relative(grads.a_nw, a64), 1e-6);
+}
+
+TEST(SumOfSquares, equals_fp64_on_any_count) {
+  for (const int64_t count : {1, 3, 4, 1025, 3'000'001}) {
+    const at::Tensor x = at::randn({count}, kFloats);
+    const at::Tensor want = wide(x).square().sum();
+    EXPECT_LE(relative(fused::sum_of_squares(x), want), 1e-14);
+  }
 }
 
 TEST(FusedMerge, equals_plain_operations_with_empty_rows) {

@@ -57,6 +57,36 @@ TEST(LinearLogProb, equals_log_softmax_in_values_and_gradients) {
   }
 }
 
+TEST(LinearLossGradients, equal_those_through_the_scores) {
+  const Case c = make_case(17);
+  for (const double temperature : {1.0, 0.7}) {
+    for (const int64_t chunk_rows : {1, 7, 17, 1000}) {
+      const LinearLogProbOptions options{chunk_rows, temperature};
+      for (const auto& [use_log_prob, use_entropy] : {std::pair{1, 0}, {0, 1}, {1, 1}, {0, 0}}) {
+        // Not linear in the log-prob, so that a chunk's gradients depend on its values.
+        const auto loss_of = [&](const TokenScores& scores, int64_t begin) {
+          const int64_t rows = scores.log_prob_n.size(0);
+          at::Tensor loss = at::zeros({}, c.hidden_nh.options().requires_grad(false));
+          if (use_log_prob) loss = loss + (scores.log_prob_n.exp() * c.dlog_prob_n.narrow(0, begin, rows)).sum();
+          if (use_entropy) loss = loss + (scores.entropy_n.square() * c.dentropy_n.narrow(0, begin, rows)).sum();
+          return loss;
+        };
+        const at::Tensor before = at::randn_like(c.weight_vh), dweight_vh = before.detach().clone();
+        const at::Tensor dhidden_nh =
+            linear_loss_gradients(c.hidden_nh.detach(), c.weight_vh.detach(), c.target_n, options, loss_of, dweight_vh);
+        at::Tensor wanted_hidden = at::zeros_like(c.hidden_nh), wanted_weight = at::zeros_like(c.weight_vh);
+        if (use_log_prob || use_entropy) {
+          const auto wanted = torch::autograd::grad({loss_of(plain(c, temperature), 0)}, {c.hidden_nh, c.weight_vh});
+          wanted_hidden = wanted[0];
+          wanted_weight = wanted[1];
+        }
+        EXPECT_LT(distance(dhidden_nh, wanted_hidden), 1e-12) << chunk_rows;
+        EXPECT_LT(distance(dweight_vh - before, wanted_weight), 1e-12) << chunk_rows;
+      }
+    }
+  }
+}
+
 TEST(LinearLogProb, without_rows_it_still_joins_the_backward) {
   const Case c = make_case(0);
   const TokenScores scores = linear_log_prob(c.hidden_nh, c.weight_vh, c.target_n, {});

@@ -43,6 +43,37 @@ TEST(CostModel, groups_across_nodes_pay_the_slower_link) {
   EXPECT_LT(one_node.pack_us(lengths, CpSize{16}), CostModel::qwen3_4b_h200().pack_us(lengths, CpSize{16}));
 }
 
+TEST(CostModel, hops_across_nodes_have_a_latency_of_their_own) {
+  auto model = CostModel::qwen3_4b_h200();
+  const std::vector<int64_t> lengths{512};
+  const double before_8 = model.pack_us(lengths, CpSize{8}), before_16 = model.pack_us(lengths, CpSize{16});
+  model.cross_node_hop_latency_us += 100;
+  EXPECT_DOUBLE_EQ(model.pack_us(lengths, CpSize{8}), before_8);
+  // 15 hops in each of 36 layers, forward and backward, none hidden under so little attention.
+  EXPECT_NEAR(model.pack_us(lengths, CpSize{16}) - before_16, 100.0 * 15 * 36 * 2, 1);
+}
+
+TEST(CostModel, gathered_keys_and_values_wait_for_all_bytes_and_few_latencies) {
+  auto model = CostModel::qwen3_4b_h200();
+  model.comm = CpCommType::kAllGather;
+  const CpSize c{4};
+  const std::vector<int64_t> lengths{8192};
+  const double kv_us = 2048 * model.kv_bytes_per_token_layer / model.node_bytes_per_us;
+  const double expected = model.fixed_us + model.us_per_token * 2048 + model.attention_us(8192, c) +
+                          36 * (25 + 3 * kv_us + 2 * 25 + 3 * 3 * kv_us);
+  EXPECT_NEAR(model.pack_us(lengths, c), expected, 1e-6);
+  EXPECT_EQ(model.pack_us(lengths, CpSize{1}), CostModel::qwen3_4b_h200().pack_us(lengths, CpSize{1}));
+}
+
+TEST(CostModel, the_group_shares_the_vision_tower) {
+  auto model = CostModel::qwen3_4b_h200();
+  const std::vector<int64_t> lengths{4000, 100}, vision{3000, 0};
+  EXPECT_EQ(model.pack_us(lengths, CpSize{4}, vision), model.pack_us(lengths, CpSize{4})) << "a text model";
+  model.us_per_vision_token = 20;
+  EXPECT_NEAR(model.pack_us(lengths, CpSize{4}, vision) - model.pack_us(lengths, CpSize{4}), 20 * 3000 / 4, 1e-6);
+  EXPECT_NEAR(lower_bound_us(lengths, 1, 8192, model, vision) - lower_bound_us(lengths, 1, 8192, model), 60'000, 1e-6);
+}
+
 TEST(CostModel, running_sums_give_the_same_time) {
   const auto model = CostModel::qwen3_4b_h200();
   const CpSize c{4};

@@ -45,7 +45,10 @@ RC_GTEST_PROP(Mixed, is_never_predicted_slower_than_static_or_uniform, ()) {
   auto lengths =
       *rc::gen::nonEmpty(rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(1, budget * max_cp + 1)));
   const auto topology = topology_of(dp * max_cp, budget * max_cp, budget, CpPolicy::kMixed, execution);
-  const auto request = request_of(topology, lengths);
+  auto request = request_of(topology, lengths);
+  request.cost.comm = *rc::gen::element(CpCommType::kP2p, CpCommType::kAllGather);
+  request.cost.us_per_vision_token = *rc::gen::element(0.0, 40.0);
+  for (SampleLength& sample : request.samples) sample.vision_tokens = sample.tokens % 3 == 0 ? sample.tokens / 2 : 0;
   const double mixed_us = predicted_us(request, CpPolicy::kMixed) * (1 - 1e-9);
   RC_ASSERT(mixed_us <= predicted_us(request, CpPolicy::kStatic) + 1e-3);
   RC_ASSERT(mixed_us <= predicted_us(request, CpPolicy::kStatic, PackBalance::kWork) + 1e-3);

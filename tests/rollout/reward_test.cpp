@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <cmath>
+#include <memory>
 
+#include "data/tokenizer_files.h"
 #include "ringfold/base/error.h"
 
 namespace ringfold {
@@ -35,6 +37,18 @@ TEST(Reward, the_last_number_of_a_text) {
   EXPECT_EQ(last_number("pi is 3.14, about"), 3.14);
   EXPECT_TRUE(std::isnan(last_number("no number")));
   EXPECT_TRUE(std::isnan(last_number("")));
+}
+
+TEST(Reward, numbers_are_read_in_text_and_ids_without_a_token_left_out) {
+  const auto tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_dir(tokenizer_dir("gpt2")));
+  const auto reward = make_numeric_reward(tokenizer);
+  const Ids right = tokenizer->encode("The answer is 1,234.50."), answer = tokenizer->encode("#### 1234.5");
+  const Ids wrong = tokenizer->encode("It is 1234.6"), none = tokenizer->encode("who knows");
+  Ids padded = right;
+  padded.insert(padded.begin() + 1, tokenizer->vocab_size() + 7);
+  EXPECT_EQ(reward->score({request(right, answer), request(wrong, answer), request(none, answer), request(none, none),
+                           request(padded, answer)}),
+            (std::vector<double>{1, 0, 0, 0, 1}));
 }
 
 TEST(Reward, a_program_judges_line_by_line) {

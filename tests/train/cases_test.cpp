@@ -192,7 +192,8 @@ TEST(Case, n14_outputs_come_back_in_input_order_and_fit_as_old_log_probs) {
   EXPECT_LE(trained.sums.ratio_deviation, 1e-12);
   EXPECT_EQ(trained.sums.clipped, 0);
 
-  // Unequal budgets in the two passes change nothing (fp32: 1e-5).
+  // Unequal budgets in the two passes change nothing but fp32's rounding: logits of this model reach 30, where one
+  // step of a float is 2e-6 (with weights of a usual size the ratio is 1 within 1e-5, tests/runs).
   run.settings.dtype = "float32";
   run.settings.parallel.log_probs_max_tokens_per_gpu = 2048;
   run.rl = nullptr;
@@ -201,7 +202,7 @@ TEST(Case, n14_outputs_come_back_in_input_order_and_fit_as_old_log_probs) {
   rl.old_log_probs = run_layout(run).log_probs;
   run.rl = &rl;
   run.settings.objective = Objective::kGrpo;
-  EXPECT_LE(run_layout(run).sums.ratio_deviation, 1e-5);
+  EXPECT_LE(run_layout(run).sums.ratio_deviation, 2e-5);
 }
 
 TEST(Case, u2_throughput_counts_real_tokens_and_squared_lengths) {

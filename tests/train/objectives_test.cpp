@@ -343,6 +343,7 @@ TEST(Objectives, equal_the_plain_reference_for_mixed_cp_sizes) {
     for (const CpPolicy policy : {CpPolicy::kUniform, CpPolicy::kMixed, CpPolicy::kStatic}) {
       run.settings.parallel.cp_policy = policy;
       run.settings.parallel.cp_policy_given = true;
+      run.settings.log_prob_chunk_tokens = policy == CpPolicy::kMixed ? 3 : 1024;  // many chunks of a pack, and one
       runs.push_back(run);
       names.push_back(name + ", " + std::string(to_string(policy)));
       references.push_back(v);
@@ -392,6 +393,31 @@ TEST(Objectives, parts_of_the_loss_add_up) {
   EXPECT_NEAR(*got.metrics.train_rollout_logprob_abs_diff, gap / tokens, 1e-12);
   EXPECT_FALSE(got.metrics.truncated_ratio.has_value());
   EXPECT_FALSE(got.metrics.tis_mean.has_value());
+}
+
+TEST(Objectives, weights_against_the_rollout_and_truncation_are_reported) {
+  RunPlan run = rollout_plan();
+  RunSettings& s = with(run, Objective::kRloo);
+  s.use_tis = true;
+  s.tis_clip = 1.5;
+  s.tis_clip_low = 0.5;
+  s.eps_clip_c = 1.1;
+  run.data.samples[0].truncated = true;
+  run.data.samples[1].truncated = run.data.samples[2].truncated = run.data.samples[3].truncated = false;
+  const RunOutcome got = run_layout(run);
+  double sum = 0, bounded = 0, tokens = 0;
+  for (const Sample& sample : run.data.samples) {
+    const at::Tensor raw =
+        at::exp(at_loss_tokens(sample, sample.old_log_probs) - at_loss_tokens(sample, sample.rollout_log_probs));
+    sum += raw.clamp(0.5, 1.5).sum().item<double>();
+    bounded += raw.lt(0.5).logical_or(raw.gt(1.5)).sum().item<double>();
+    tokens += static_cast<double>(raw.numel());
+  }
+  EXPECT_NEAR(*got.metrics.tis_mean, sum / tokens, 1e-12);
+  EXPECT_NEAR(*got.metrics.tis_clip_fraction, bounded / tokens, 1e-12);
+  EXPECT_EQ(*got.metrics.truncated_ratio, 0.25);  // of those that say so
+  EXPECT_GT(*got.metrics.dual_clip_fraction, 0);
+  EXPECT_FALSE(got.metrics.kl_loss.has_value());
 }
 
 TEST(Objectives, ratio_is_one_before_the_first_update_whatever_the_budgets) {
@@ -508,7 +534,7 @@ TEST(TokenLoss, slices_add_up_to_the_pack) {
     for (int64_t begin = 0; begin < n; begin += 7) {
       const int64_t end = std::min(n, begin + 7);
       const TokenScores part{scores.log_prob_n.slice(0, begin, end), scores.entropy_n.slice(0, begin, end), {}};
-      const ObjectiveResult result = token_loss(settings, part, terms.slice(begin, end));
+      const ObjectiveResult result = token_loss(settings, part, terms.rows(begin, end - begin));
       result.loss.backward();
       sums = add_sums(sums, result.sums_n);
     }

@@ -16,15 +16,14 @@ struct Normed {
 };
 // rms_norm.h; width a multiple of 8.
 Normed rms_norm(const at::Tensor& x_nw, const at::Tensor& weight_w, double eps);
-// The same y again, from what the first call found.
-at::Tensor rms_norm_again(const at::Tensor& x_nw, const at::Tensor& weight_w, const at::Tensor& inverse_rms_n);
+// dx, with dresidual: the gradient that reaches x past the norm (may be undefined); y again, for the gradient of what
+// follows the norm, where `with_y`. The weight's gradient is added to dweight (fp32).
 struct NormGrads {
-  at::Tensor dx_nw;
-  at::Tensor dweight_w;
+  at::Tensor dx_nw, y_nw;
 };
-// dx includes dresidual, the gradient that reaches x past the norm (may be undefined).
 NormGrads rms_norm_backward(const at::Tensor& dy_nw, const at::Tensor& x_nw, const at::Tensor& weight_w,
-                            const at::Tensor& inverse_rms_n, const at::Tensor& dresidual_nw);
+                            const at::Tensor& inverse_rms_n, const at::Tensor& dresidual_nw,
+                            const at::Tensor& dweight_w, bool with_y);
 
 // Splits (t, (h + 2 g) d) into heads; q and k normalised over d (weights may be undefined: no norm) and rotated.
 struct HeadNorm {
@@ -36,16 +35,20 @@ struct Heads {
 };
 Heads qkv_heads(const at::Tensor& qkv, const HeadShape& shape, const HeadNorm& norm, const at::Tensor& cos_td,
                 const at::Tensor& sin_td);
-struct HeadsGrads {
-  at::Tensor dqkv;
-  at::Tensor dq_weight_d, dk_weight_d;  // undefined without norm
+struct HeadNormGrads {
+  at::Tensor q_weight_d, k_weight_d;  // fp32; undefined without norm
 };
-HeadsGrads qkv_heads_backward(const Heads& grads, const at::Tensor& qkv, const HeadShape& shape, const HeadNorm& norm,
-                              const at::Tensor& cos_td, const at::Tensor& sin_td);
+// Returns dqkv; the gradients of the norms' weights are added to `sums`.
+at::Tensor qkv_heads_backward(const Heads& grads, const at::Tensor& qkv, const HeadShape& shape, const HeadNorm& norm,
+                              const at::Tensor& cos_td, const at::Tensor& sin_td, const HeadNormGrads& sums);
 
 // silu(gate) * up of (n, 2 w), gate first; w a multiple of 8.
 at::Tensor swiglu(const at::Tensor& gate_up);
-at::Tensor swiglu_backward(const at::Tensor& da_nw, const at::Tensor& gate_up);
+// dgate_up, and a = swiglu(gate_up) again for the gradient of what follows.
+struct SwigluGrads {
+  at::Tensor dgate_up, a_nw;
+};
+SwigluGrads swiglu_backward(const at::Tensor& da_nw, const at::Tensor& gate_up);
 
 struct RowScores {
   at::Tensor log_prob_n, entropy_n, lse_n, greedy_n;
@@ -59,6 +62,9 @@ at::Tensor log_prob_backward(const at::Tensor& logits_nv, const at::Tensor& targ
 
 // attention.h, merge_attention_: fp32 accumulator, lse token-major in memory on both sides.
 void merge_attention(AttentionBlock& accumulated, const AttentionBlock& block);
+
+// Sum of squares of a run of fp32 elements, fp64, on the device; the same bits each time.
+at::Tensor sum_of_squares(const at::Tensor& flat);
 
 struct AdamWCall {
   double gradient_scale, beta1, beta2, eps, weight_decay_factor, step_size, inverse_root_correction2;

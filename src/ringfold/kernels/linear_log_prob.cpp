@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ringfold/base/error.h"
 #include "ringfold/kernels/add_product.h"
@@ -27,27 +29,48 @@ at::Tensor raw_logits(const at::Tensor& hidden_nh, const at::Tensor& weight_vh) 
   return type == hidden_nh.scalar_type() ? at::mm(hidden_nh, weight_vh.t()) : at::mm(hidden_nh, weight_vh.t(), type);
 }
 
-at::Tensor chunk_logits(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, double temperature) {
-  at::Tensor logits_nv = raw_logits(hidden_nh, weight_vh);
-  if (temperature != 1.0) logits_nv.div_(temperature);
-  return logits_nv;
-}
-
-// One chunk, as the backward meets it.
+// One chunk. With raw logits, as the GPU's kernels want them, or those divided by the temperature.
 struct Chunk {
-  at::Tensor hidden_nh, weight_vh, target_n, lse_n, entropy_n;
+  at::Tensor logits_nv, target_n, lse_n, entropy_n;
   double temperature;
+  at::ScalarType type;  // of hidden states and weights
 };
 
-// d logits from the gradients of log-prob and entropy, of which at least one is defined.
-at::Tensor logits_gradient(const Chunk& chunk, const at::Tensor& dlog_prob_n, const at::Tensor& dentropy_n) {
-  if (has_fused_scores(chunk.lse_n)) {
-    const auto contiguous = [](const at::Tensor& x) { return x.defined() ? x.contiguous() : x; };
-    return fused::log_prob_backward(raw_logits(chunk.hidden_nh, chunk.weight_vh), chunk.target_n, chunk.lse_n,
-                                    chunk.entropy_n, contiguous(dlog_prob_n), contiguous(dentropy_n), chunk.temperature,
-                                    chunk.hidden_nh.scalar_type());
+Chunk make_chunk(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& target_n,
+                 double temperature) {
+  at::Tensor logits_nv = raw_logits(hidden_nh, weight_vh);
+  if (!has_fused_scores(logits_nv) && temperature != 1.0) logits_nv.div_(temperature);
+  return {logits_nv, target_n, {}, {}, temperature, hidden_nh.scalar_type()};
+}
+
+// Fills in what the gradients need: log-sum-exp and entropy. Without `keep_logits` it may use them up.
+TokenScores score_chunk(Chunk& chunk, bool keep_logits) {
+  if (has_fused_scores(chunk.logits_nv)) {
+    const fused::RowScores scores = fused::log_prob(chunk.logits_nv, chunk.target_n, chunk.temperature);
+    chunk.lse_n = scores.lse_n;
+    chunk.entropy_n = scores.entropy_n;
+    return {scores.log_prob_n, scores.entropy_n, scores.greedy_n};
   }
-  at::Tensor log_p_nv = chunk_logits(chunk.hidden_nh, chunk.weight_vh, chunk.temperature);
+  // With x = logits - max and s = sum exp(x): log p = x - log s, entropy = log s - sum exp(x) x / s. One exponential
+  // and two buffers of a chunk.
+  const at::Tensor max_n = chunk.logits_nv.amax(1);
+  const at::Tensor x_nv = keep_logits ? chunk.logits_nv - max_n.unsqueeze(1) : chunk.logits_nv.sub_(max_n.unsqueeze(1));
+  at::Tensor exp_nv = x_nv.exp();
+  const at::Tensor sum_n = exp_nv.sum(1), log_sum_n = sum_n.log();
+  const at::Tensor target_x_n = x_nv.gather(1, chunk.target_n.unsqueeze(1)).squeeze(1);
+  chunk.lse_n = max_n + log_sum_n;
+  chunk.entropy_n = log_sum_n - exp_nv.mul_(x_nv).sum(1) / sum_n;
+  return {target_x_n - log_sum_n, chunk.entropy_n, target_x_n == 0};
+}
+
+// d logits from the gradients of log-prob and entropy, of which at least one is defined. Uses the logits up.
+at::Tensor logits_gradient(const Chunk& chunk, const at::Tensor& dlog_prob_n, const at::Tensor& dentropy_n) {
+  if (has_fused_scores(chunk.logits_nv)) {
+    const auto contiguous = [](const at::Tensor& x) { return x.defined() ? x.contiguous() : x; };
+    return fused::log_prob_backward(chunk.logits_nv, chunk.target_n, chunk.lse_n, chunk.entropy_n,
+                                    contiguous(dlog_prob_n), contiguous(dentropy_n), chunk.temperature, chunk.type);
+  }
+  at::Tensor log_p_nv = chunk.logits_nv;
   log_p_nv.sub_(chunk.lse_n.unsqueeze(1));
   const at::Tensor p_nv = log_p_nv.exp();
   at::Tensor dlogits_nv;
@@ -67,7 +90,7 @@ at::Tensor logits_gradient(const Chunk& chunk, const at::Tensor& dlog_prob_n, co
     dlogits_nv.scatter_add_(1, chunk.target_n.unsqueeze(1), dlog_prob_1.contiguous());
   }
   if (chunk.temperature != 1.0) dlogits_nv.div_(chunk.temperature);
-  return dlogits_nv;
+  return dlogits_nv.to(chunk.type);
 }
 
 struct LinearLogProb : torch::autograd::Function<LinearLogProb> {
@@ -81,27 +104,12 @@ struct LinearLogProb : torch::autograd::Function<LinearLogProb> {
     const at::Tensor greedy_n = at::empty({rows}, hidden_nh.options().dtype(at::kBool));
     for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
       const int64_t end = std::min(rows, begin + chunk_rows);
-      if (has_fused_scores(log_prob_n)) {
-        const fused::RowScores scores = fused::log_prob(raw_logits(hidden_nh.slice(0, begin, end), weight_vh),
-                                                        target_n.slice(0, begin, end), temperature);
-        log_prob_n.slice(0, begin, end).copy_(scores.log_prob_n);
-        entropy_n.slice(0, begin, end).copy_(scores.entropy_n);
-        lse_n.slice(0, begin, end).copy_(scores.lse_n);
-        greedy_n.slice(0, begin, end).copy_(scores.greedy_n);
-        continue;
-      }
-      // With x = logits - max and s = sum exp(x): log p = x - log s, entropy = log s - sum exp(x) x / s. One
-      // exponential and two buffers of a chunk.
-      at::Tensor x_nv = chunk_logits(hidden_nh.slice(0, begin, end), weight_vh, temperature);
-      const at::Tensor max_n = x_nv.amax(1);
-      x_nv.sub_(max_n.unsqueeze(1));
-      at::Tensor exp_nv = x_nv.exp();
-      const at::Tensor sum_n = exp_nv.sum(1), log_sum_n = sum_n.log();
-      const at::Tensor target_x_n = x_nv.gather(1, target_n.slice(0, begin, end).unsqueeze(1)).squeeze(1);
-      lse_n.slice(0, begin, end).copy_(max_n + log_sum_n);
-      log_prob_n.slice(0, begin, end).copy_(target_x_n - log_sum_n);
-      entropy_n.slice(0, begin, end).copy_(log_sum_n - exp_nv.mul_(x_nv).sum(1) / sum_n);
-      greedy_n.slice(0, begin, end).copy_(target_x_n == 0);
+      Chunk chunk = make_chunk(hidden_nh.slice(0, begin, end), weight_vh, target_n.slice(0, begin, end), temperature);
+      const TokenScores scores = score_chunk(chunk, /*keep_logits=*/false);
+      log_prob_n.slice(0, begin, end).copy_(scores.log_prob_n);
+      entropy_n.slice(0, begin, end).copy_(scores.entropy_n);
+      lse_n.slice(0, begin, end).copy_(chunk.lse_n);
+      greedy_n.slice(0, begin, end).copy_(scores.greedy_n);
     }
     ctx->save_for_backward({hidden_nh, weight_vh, target_n, lse_n, entropy_n});
     ctx->saved_data["chunk_rows"] = chunk_rows;
@@ -135,10 +143,10 @@ struct LinearLogProb : torch::autograd::Function<LinearLogProb> {
       const int64_t end = std::min(rows, begin + chunk_rows);
       const at::Tensor hidden_chunk = hidden_nh.slice(0, begin, end);
       const auto of_chunk = [&](const at::Tensor& x) { return x.defined() ? x.slice(0, begin, end) : x; };
-      at::Tensor dlogits_nv = logits_gradient(
-          {hidden_chunk, weight_vh, of_chunk(target_n), of_chunk(lse_n), of_chunk(entropy_n), temperature},
-          of_chunk(dlog_prob_n), of_chunk(dentropy_n));
-      dlogits_nv = dlogits_nv.to(hidden_nh.scalar_type());
+      Chunk chunk = make_chunk(hidden_chunk, weight_vh, of_chunk(target_n), temperature);
+      chunk.lse_n = of_chunk(lse_n);
+      chunk.entropy_n = of_chunk(entropy_n);
+      const at::Tensor dlogits_nv = logits_gradient(chunk, of_chunk(dlog_prob_n), of_chunk(dentropy_n));
       if (dhidden_nh.defined()) dhidden_nh.slice(0, begin, end).copy_(at::mm(dlogits_nv, weight_vh));
       if (dweight_vh.defined()) add_product(dweight_vh, dlogits_nv.t(), hidden_chunk);
     }
@@ -146,14 +154,49 @@ struct LinearLogProb : torch::autograd::Function<LinearLogProb> {
   }
 };
 
-}  // namespace
-
-TokenScores linear_log_prob(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& target_n,
-                            const LinearLogProbOptions& options) {
+void check_inputs(const at::Tensor& hidden_nh, const at::Tensor& target_n, const LinearLogProbOptions& options) {
   RINGFOLD_ASSERT(options.chunk_rows >= 1, "a chunk has at least one row");
   RINGFOLD_ASSERT(options.temperature > 0, "a temperature is positive");
   RINGFOLD_ASSERT(hidden_nh.dim() == 2 && target_n.dim() == 1 && hidden_nh.size(0) == target_n.size(0),
                   "one target a row");
+}
+
+// The gradients that the loss sends to log-prob and entropy; undefined where it does not use them.
+std::pair<at::Tensor, at::Tensor> score_gradients(const TokenScores& scores, const ChunkLoss& loss, int64_t begin) {
+  const at::AutoGradMode with_grad(true);
+  const TokenScores leaves{scores.log_prob_n.detach().requires_grad_(), scores.entropy_n.detach().requires_grad_(),
+                           scores.greedy_n};
+  const at::Tensor value = loss(leaves, begin);
+  if (value.requires_grad()) value.backward();
+  return {leaves.log_prob_n.grad(), leaves.entropy_n.grad()};
+}
+
+}  // namespace
+
+at::Tensor linear_loss_gradients(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& target_n,
+                                 const LinearLogProbOptions& options, const ChunkLoss& loss,
+                                 const at::Tensor& dweight_vh) {
+  check_inputs(hidden_nh, target_n, options);
+  const at::NoGradGuard no_grad;
+  const at::Tensor dhidden_nh = at::zeros_like(hidden_nh);
+  for (int64_t begin = 0; begin < hidden_nh.size(0); begin += options.chunk_rows) {
+    const int64_t end = std::min(hidden_nh.size(0), begin + options.chunk_rows);
+    const at::Tensor hidden_chunk = hidden_nh.slice(0, begin, end);
+    Chunk chunk = make_chunk(hidden_chunk, weight_vh, target_n.slice(0, begin, end), options.temperature);
+    const auto [dlog_prob_n, dentropy_n] = score_gradients(score_chunk(chunk, /*keep_logits=*/true), loss, begin);
+    if (!dlog_prob_n.defined() && !dentropy_n.defined()) continue;
+    const at::Tensor dlogits_nv = logits_gradient(chunk, dlog_prob_n, dentropy_n);
+    chunk.logits_nv.reset();
+    at::Tensor into = dhidden_nh.slice(0, begin, end);
+    at::mm_out(into, dlogits_nv, weight_vh);
+    add_product(dweight_vh, dlogits_nv.t(), hidden_chunk);
+  }
+  return dhidden_nh;
+}
+
+TokenScores linear_log_prob(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& target_n,
+                            const LinearLogProbOptions& options) {
+  check_inputs(hidden_nh, target_n, options);
   const variable_list out =
       LinearLogProb::apply(hidden_nh, weight_vh, target_n, options.chunk_rows, options.temperature);
   return {out[0], out[1], out[2]};

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 
 namespace ringfold {
 
@@ -24,5 +25,16 @@ struct LinearLogProbOptions {
 // Gradients: d log_prob = onehot - p; d entropy = -p (log p + entropy). Logits are recomputed in the backward.
 TokenScores linear_log_prob(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& target_n,
                             const LinearLogProbOptions& options);
+
+// A loss that is a sum over rows. Called once a chunk, in order, with the scores of rows [begin, begin + n), which
+// require gradients; returns a scalar of theirs.
+using ChunkLoss = std::function<at::Tensor(const TokenScores& scores, int64_t begin)>;
+
+// Gradient of the sum of the chunks' losses with respect to hidden (n, h), returned; that of the weight is added to
+// dweight (v, h), of the scores' type. Chunk by chunk while its logits exist, so that three products do where
+// linear_log_prob and its backward need four. Follows no grad mode: call it with detached tensors.
+at::Tensor linear_loss_gradients(const at::Tensor& hidden_nh, const at::Tensor& weight_vh, const at::Tensor& target_n,
+                                 const LinearLogProbOptions& options, const ChunkLoss& loss,
+                                 const at::Tensor& dweight_vh);
 
 }  // namespace ringfold

@@ -14,24 +14,21 @@ namespace {
 Normed rms_norm(const at::Tensor&, const at::Tensor&, double) {
   fail();
 }
-at::Tensor rms_norm_again(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
-  fail();
-}
 NormGrads rms_norm_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                            const at::Tensor&) {
+                            const at::Tensor&, const at::Tensor&, bool) {
   fail();
 }
 Heads qkv_heads(const at::Tensor&, const HeadShape&, const HeadNorm&, const at::Tensor&, const at::Tensor&) {
   fail();
 }
-HeadsGrads qkv_heads_backward(const Heads&, const at::Tensor&, const HeadShape&, const HeadNorm&, const at::Tensor&,
-                              const at::Tensor&) {
+at::Tensor qkv_heads_backward(const Heads&, const at::Tensor&, const HeadShape&, const HeadNorm&, const at::Tensor&,
+                              const at::Tensor&, const HeadNormGrads&) {
   fail();
 }
 at::Tensor swiglu(const at::Tensor&) {
   fail();
 }
-at::Tensor swiglu_backward(const at::Tensor&, const at::Tensor&) {
+SwigluGrads swiglu_backward(const at::Tensor&, const at::Tensor&) {
   fail();
 }
 RowScores log_prob(const at::Tensor&, const at::Tensor&, double) {
@@ -42,6 +39,9 @@ at::Tensor log_prob_backward(const at::Tensor&, const at::Tensor&, const at::Ten
   fail();
 }
 void merge_attention(AttentionBlock&, const AttentionBlock&) {
+  fail();
+}
+at::Tensor sum_of_squares(const at::Tensor&) {
   fail();
 }
 void adamw(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,

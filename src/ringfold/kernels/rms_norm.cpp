@@ -38,9 +38,11 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
     if (has_fused_norm(saved[0])) {
-      const fused::NormGrads found =
-          fused::rms_norm_backward(grads[0].contiguous(), saved[0].contiguous(), saved[1], saved[2], at::Tensor());
-      return {found.dx_nw, found.dweight_w.to(saved[1].scalar_type()), at::Tensor()};
+      const at::Tensor dweight_d = at::zeros(saved[1].sizes(), saved[1].options().dtype(at::kFloat));
+      const at::Tensor dx = fused::rms_norm_backward(grads[0].contiguous(), saved[0].contiguous(), saved[1], saved[2],
+                                                     at::Tensor(), dweight_d, /*with_y=*/false)
+                                .dx_nw;
+      return {dx, dweight_d.to(saved[1].scalar_type()), at::Tensor()};
     }
     const at::Tensor x = widened(saved[0]), weight_d = widened(saved[1]), dy = widened(grads[0]);
     const at::Tensor& inverse_rms = saved[2];

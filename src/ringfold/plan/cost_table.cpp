@@ -31,14 +31,15 @@ void CostTable::fill_levels(const CostModel& cost) {
   fixed_ns_ = std::llround(cost.fixed_us * 1e3);
   linear_ps_ = std::llround(cost.us_per_token * 1e6);
   for (int level = 0; level < levels_; ++level) {
-    const double c = 1 << level;
-    const double bandwidth = c > cost.node_size ? cost.cross_node_bytes_per_us : cost.node_bytes_per_us;
-    const double hops = cost.layers * (c - 1);
+    const CostModel::Traffic sent = cost.traffic(CpSize{1 << level});
     LevelCost level_cost;
     if (level > 0 && cost.layers > 0) {
-      level_cost.latency_ns = std::llround(hops * cost.hop_latency_us * 1e3);
-      level_cost.hop_ps = std::llround(hops * cost.kv_bytes_per_token_layer / bandwidth * 1e6);
-      level_cost.hidden_q20 = std::llround((c - 1) / c * (1 << 20));
+      const CostModel::Hop link = cost.hop(CpSize{1 << level});
+      level_cost.forward_latency_ns = std::llround(cost.layers * sent.forward_hops * link.latency_us * 1e3);
+      level_cost.backward_latency_ns = std::llround(cost.layers * sent.backward_hops * link.latency_us * 1e3);
+      level_cost.hop_ps =
+          std::llround(cost.layers * sent.forward_kv * cost.kv_bytes_per_token_layer / link.bytes_per_us * 1e6);
+      level_cost.hidden_q20 = std::llround(sent.hidden_share * (1 << 20));
     }
     level_costs_.push_back(level_cost);
   }
@@ -60,7 +61,8 @@ void CostTable::fill_samples(const PackInput& input) {
       const CpSize c{1 << level};
       SampleCost cost;
       cost.tokens = padded_length(length, c) / c.value();
-      cost.attention_ns = std::llround(input.cost->attention_us(length, c) * 1e3);
+      cost.attention_ns =
+          std::llround((input.cost->attention_us(length, c) + input.cost->vision_us(vision_of(input, item), c)) * 1e3);
       cost.marginal_ns = cost.tokens * linear_ps_ / 1000 + cost.attention_ns;
       cost.alone_ns = pack_ns(level, cost.tokens, cost.attention_ns);
       costs_.push_back(cost);

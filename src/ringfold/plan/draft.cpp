@@ -40,13 +40,14 @@ bool load_holds(const PackInput& input, std::span<const int> items, int c) {
 
 double group_us(const PackInput& input, const DraftGroup& group) {
   int64_t load = 0;
-  double attention_us = 0;
+  double attention_us = 0, vision_us = 0;
   for (const int item : group.items) {
     const int64_t length = input.lengths[static_cast<size_t>(item)];
     load += padded_length(length, CpSize{group.cp_size}) / group.cp_size;
     attention_us += input.cost->attention_us(length, CpSize{group.cp_size});
+    vision_us += input.cost->vision_us(vision_of(input, item), CpSize{group.cp_size});
   }
-  return input.cost->pack_us(load, attention_us, CpSize{group.cp_size});
+  return input.cost->pack_us(load, attention_us, CpSize{group.cp_size}, vision_us);
 }
 
 double lockstep_us(const PackInput& input, const Draft& draft) {

@@ -20,7 +20,12 @@ struct PackInput {
   int max_cp = 1;                // S
   int64_t budget = 0;            // b; 0: one sample a pack
   const CostModel* cost = nullptr;
+  std::vector<int64_t> vision_tokens;  // of each item; empty: none has any
 };
+
+inline int64_t vision_of(const PackInput& input, int item) {
+  return input.vision_tokens.empty() ? 0 : input.vision_tokens[static_cast<size_t>(item)];
+}
 
 // What the policies need of a request, which must outlive it. DataError names an empty sample.
 struct PlanRequest;

@@ -67,13 +67,14 @@ class Exhaustion {
     Table times(subsets_, kNever);
     for (Mask set = 1; set < subsets_; ++set) {
       std::vector<int> items;
-      std::vector<int64_t> lengths;
+      std::vector<int64_t> lengths, vision_tokens;
       for (size_t i = 0; i < input.lengths.size(); ++i) {
         if ((set >> i & 1u) == 0) continue;
         items.push_back(static_cast<int>(i));
         lengths.push_back(input.lengths[i]);
+        vision_tokens.push_back(vision_of(input, items.back()));
       }
-      if (load_holds(input, items, c)) times[set] = input.cost->pack_us(lengths, CpSize{c});
+      if (load_holds(input, items, c)) times[set] = input.cost->pack_us(lengths, CpSize{c}, vision_tokens);
     }
     return times;
   }

@@ -71,7 +71,7 @@ class MixedPlanner {
     const auto all = shelf_variants(table_);
     const int n = table_.samples();
     const size_t count = n <= kPolishTwo       ? all.size()
-                         : n <= kAllSizesMixed ? all.size() - 1
+                         : n <= kAllSizesMixed ? all.size() - 2
                          : n <= kTwoVariants   ? 2
                                                : 1;
     for (size_t v = 1; v < count; ++v) {

@@ -94,6 +94,7 @@ struct ShelfVariant {
   bool rich = false;      // try more heights
   double density = 0.98;  // share of the budget that is expected to be filled
   bool one_size = false;  // every pack of a shelf at the same level
+  double yield = 0;  // 0: shelves by work a rank and time; else by the least time lost against shelves of this yield
 };
 std::vector<ShelfVariant> shelf_variants(const CostTable& table);
 // Empty once the plan is sure to exceed the limit.

@@ -70,16 +70,22 @@ class ShelfCutter {
     return heights;
   }
 
+  // What a shelf is worth: more is better.
+  double value_of(int64_t height_ns, double work) const {
+    const auto height = static_cast<double>(height_ns);
+    return variant_.yield == 0 ? work / height : work / variant_.yield - height * table_.lane();
+  }
+
   Shelf next_shelf(int made) {
     int steps_left = steps_forced();
     if (variant_.extra_steps >= 0) steps_left = std::max(steps_left, first_count_ + variant_.extra_steps - made);
     Shelf best;
     std::vector<int> best_left;
-    double best_rate = -1;
+    double best_rate = 0;
     double best_work = 0;
     const auto keep = [&](int64_t height, double work, Shelf&& shelf, std::vector<int>&& left) {
-      const double rate = work / static_cast<double>(height);
-      if (rate < best_rate || (rate == best_rate && height >= best.height_ns)) return;
+      const double rate = value_of(height, work);
+      if (!best.packs.empty() && (rate < best_rate || (rate == best_rate && height >= best.height_ns))) return;
       best = std::move(shelf);
       best_left = std::move(left);
       best_rate = rate;
@@ -89,7 +95,7 @@ class ShelfCutter {
       for (const int64_t height : heights(rule, steps_left)) {
         const auto outcome = filler_.fill(order_, height, rule);
         const double work = static_cast<double>(outcome.work_ns);
-        if (outcome.placed > 0 && work / static_cast<double>(outcome.height_ns) >= best_rate) {
+        if (outcome.placed > 0 && (best.packs.empty() || value_of(outcome.height_ns, work) >= best_rate)) {
           keep(outcome.height_ns, work, filler_.take(), filler_.left_over());
         }
       }
@@ -121,7 +127,8 @@ std::vector<ShelfVariant> shelf_variants(const CostTable& table) {
           {{0, table.static_level(), false}, 1, false, 0.98},
           {{0, lane, true}, 2, true, 0.98},
           {{0, table.static_level(), true}, -1, true, 0.98},
-          {{0, lane, true}, 0, false, 0.98, true}};
+          {{0, lane, true}, 0, false, 0.98, true},
+          {{0, lane, true}, 0, false, 0.98, false, 0.96}};
 }
 
 Shelves fill_shelves(Filler& filler, const CostTable& table, const ShelfVariant& variant, int64_t limit_ns) {

@@ -14,7 +14,8 @@ namespace ringfold {
 // A sample as the planner sees it.
 struct SampleLength {
   SampleId id;
-  int64_t tokens = 0;  // real tokens, prompt + response; at least 1
+  int64_t tokens = 0;         // real tokens, prompt + response; at least 1
+  int64_t vision_tokens = 0;  // that the vision tower makes of its images
 };
 
 // One pack on one CP group: aligned block [first_rank, first_rank + cp_size) of the lane.
@@ -66,6 +67,10 @@ int64_t zigzag_real_tokens(int64_t tokens, CpSize c, int index);
 
 // The interface JSON (docs/reference/plan_json.md, schema 1); `plan_ms` is added when it is >= 0.
 std::string plan_to_json(const Plan& plan, double plan_ms = -1);
+// A plan back from that JSON, checked: groups are aligned blocks inside the lane, disjoint in a micro-step; each sample
+// once; times and counts in range. What the JSON does not hold stays unset: lengths, but of packs of one sample, and
+// sum_squared_tokens. `where` begins each message. DataError names the key, the value and the remedy.
+Plan plan_from_json(const std::string& text, const std::string& where);
 // A table for people: micro-steps, groups, tokens per GPU, and what static CP would cost.
 std::string plan_to_text(const Plan& plan);
 // Hash of everything that ranks must agree on.

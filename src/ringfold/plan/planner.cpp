@@ -40,8 +40,10 @@ PlannedGroup write_group(const PlanRequest& request, const DraftGroup& draft) {
   for (const int item : draft.items) samples.push_back(request.samples[static_cast<size_t>(item)]);
   std::sort(samples.begin(), samples.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
   group.real_tokens.assign(static_cast<size_t>(draft.cp_size), 0);
+  std::vector<int64_t> vision_tokens;
   int64_t load = 0;
   for (const SampleLength& sample : samples) {
+    vision_tokens.push_back(sample.vision_tokens);
     group.samples.push_back(sample.id);
     group.lengths.push_back(sample.tokens);
     load += padded_length(sample.tokens, group.cp_size) / draft.cp_size;
@@ -50,7 +52,7 @@ PlannedGroup write_group(const PlanRequest& request, const DraftGroup& draft) {
     }
   }
   group.padded_tokens.assign(static_cast<size_t>(draft.cp_size), load);
-  group.cost_us = request.cost.pack_us(group.lengths, group.cp_size);
+  group.cost_us = request.cost.pack_us(group.lengths, group.cp_size, vision_tokens);
   return group;
 }
 
@@ -162,6 +164,9 @@ PackInput pack_input(const PlanRequest& request) {
                       sample.id.value(), sample.tokens));
     }
     input.lengths.push_back(sample.tokens);
+    if (sample.vision_tokens == 0 && input.vision_tokens.empty()) continue;
+    input.vision_tokens.resize(input.lengths.size() - 1, 0);
+    input.vision_tokens.push_back(sample.vision_tokens);
   }
   input.dp = request.topology.dp;
   input.max_cp = request.topology.max_cp;
@@ -179,7 +184,8 @@ Result<Plan> make_plan(const PlanRequest& request) {
     const Draft baseline = input.budget == 0 ? one_sample_packs(input) : static_by_tokens(input);
     facts.static_makespan_us = execution_us(input, baseline, request.topology.execution);
   }
-  facts.lower_bound_us = lower_bound_us(input.lengths, request.topology.lane_size(), input.budget, request.cost);
+  facts.lower_bound_us =
+      lower_bound_us(input.lengths, request.topology.lane_size(), input.budget, request.cost, input.vision_tokens);
 
   DraftCheck check;
 #ifdef RINGFOLD_VALIDATE_PLANS

@@ -90,10 +90,12 @@ Draft static_by_tokens(const PackInput& input) {
 Draft static_by_work(const PackInput& input) {
   constexpr int kCountsTried = 4;
   std::vector<double> work_us;
-  for (const int64_t length : input.lengths) {
+  for (int item = 0; item < static_cast<int>(input.lengths.size()); ++item) {
     const CpSize c{input.max_cp};
+    const int64_t length = input.lengths[static_cast<size_t>(item)];
     const int64_t load = padded_length(length, c) / c.value();
-    work_us.push_back(input.cost->us_per_token * static_cast<double>(load) + input.cost->attention_us(length, c));
+    work_us.push_back(input.cost->us_per_token * static_cast<double>(load) + input.cost->attention_us(length, c) +
+                      input.cost->vision_us(vision_of(input, item), c));
   }
   Items by_work(input.lengths.size());
   std::iota(by_work.begin(), by_work.end(), 0);

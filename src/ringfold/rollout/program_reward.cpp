@@ -85,9 +85,9 @@ class ProgramReward : public RewardModel {
         {"answer_tokens", std::vector<int64_t>(request.answer.begin(), request.answer.end())},
         {"truncated", request.truncated}};
     if (tokenizer_) {
-      line["prompt"] = tokenizer_->decode(request.prompt);
-      line["response"] = tokenizer_->decode(request.response);
-      line["answer"] = tokenizer_->decode(request.answer);
+      line["prompt"] = readable_text(*tokenizer_, request.prompt);
+      line["response"] = readable_text(*tokenizer_, request.response);
+      line["answer"] = readable_text(*tokenizer_, request.answer);
     }
     // A response may end inside a character.
     return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

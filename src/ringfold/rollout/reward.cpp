@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "ringfold/base/error.h"
+
 namespace ringfold {
 namespace {
 
@@ -40,8 +42,8 @@ class NumericReward : public RewardModel {
   std::vector<double> score(const std::vector<RewardRequest>& requests) override {
     std::vector<double> rewards;
     for (const RewardRequest& request : requests) {
-      const double given = last_number(tokenizer_->decode(request.response));
-      const double right = last_number(tokenizer_->decode(request.answer));
+      const double given = last_number(readable_text(*tokenizer_, request.response));
+      const double right = last_number(readable_text(*tokenizer_, request.answer));
       rewards.push_back(std::abs(given - right) <= 1e-9 * std::max(1.0, std::abs(right)) ? 1 : 0);  // NaN: 0
     }
     return rewards;
@@ -56,6 +58,22 @@ bool is_digit(char c) {
 }
 
 }  // namespace
+
+std::string readable_text(const Tokenizer& tokenizer, std::span<const int64_t> ids) {
+  try {
+    return tokenizer.decode(ids);
+  } catch (const DataError&) {
+    std::string text;
+    for (const int64_t& id : ids) {
+      try {
+        text += tokenizer.decode(std::span(&id, 1));
+      } catch (const DataError&) {
+        continue;
+      }
+    }
+    return text;
+  }
+}
 
 double last_number(const std::string& text) {
   size_t end = text.size();

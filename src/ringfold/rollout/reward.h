@@ -38,6 +38,9 @@ std::unique_ptr<RewardModel> make_numeric_reward(std::shared_ptr<const Tokenizer
 std::unique_ptr<RewardModel> make_program_reward(const std::string& command, std::shared_ptr<const Tokenizer> tokenizer,
                                                  double timeout_seconds);
 
+// The text of sampled ids; those without a token (a vocabulary padded beyond the tokenizer's) are left out.
+std::string readable_text(const Tokenizer& tokenizer, std::span<const int64_t> ids);
+
 // The last number written in a text, for numeric rewards; NaN when there is none.
 double last_number(const std::string& text);
 

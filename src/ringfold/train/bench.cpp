@@ -13,6 +13,7 @@
 #include "ringfold/data/lengths.h"
 #include "ringfold/data/order.h"
 #include "ringfold/device/device.h"
+#include "ringfold/plan/length_laws.h"
 #include "ringfold/plan/policy_names.h"
 #include "ringfold/train/kernel_profile.h"
 #include "ringfold/train/setup.h"
@@ -21,31 +22,43 @@
 namespace ringfold {
 namespace {
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
 struct PolicyResult {
   std::string name;
   std::vector<double> step_ms;
   std::vector<double> exposed_ms;
   std::map<int, double> cp_token_share;
+  std::vector<double> predicted_ms;  // by the plan's cost model; what the reduction and the update take is not in it
   double loss = 0;
   double padding_waste = 0;
   int64_t peak_memory_bytes = 0;
-  double median_ms() const {
-    std::vector<double> sorted = step_ms;
-    std::sort(sorted.begin(), sorted.end());
-    return sorted[sorted.size() / 2];
-  }
+  double median_ms() const { return median(step_ms); }
 };
 
+std::vector<int64_t> lengths_of(const BenchSettings& bench, uint64_t seed) {
+  if (bench.law.empty()) return load_lengths(bench.lengths_file);
+  const auto& laws = length_laws();
+  const auto law = std::find_if(laws.begin(), laws.end(), [&](const LengthLawInfo& l) { return l.name == bench.law; });
+  RINGFOLD_ASSERT(law != laws.end(), "a law that flags do not know");
+  return draw_lengths(law->law, seed, bench.law_samples);
+}
+
 // Seeded tokens: what is timed does not depend on them, and every rank makes the same.
-Dataset random_samples(const std::string& file, const Topology& topology, int64_t vocab_size, uint64_t seed) {
+Dataset random_samples(const BenchSettings& bench, const RunSettings& settings, const Topology& topology,
+                       int64_t vocab_size) {
   Dataset data;
-  data.file = file;
-  uint64_t state = seed * 2654435761u + 1;
+  data.file = bench.law.empty() ? bench.lengths_file : "law " + bench.law;
+  uint64_t state = settings.seed * 2654435761u + 1;
   const int64_t limit = longest_accepted(topology);
-  for (const int64_t length : load_lengths(file)) {
+  for (const int64_t length : lengths_of(bench, settings.seed)) {
     const auto id = static_cast<int64_t>(data.samples.size());
     if (limit > 0 && length > limit) {
-      throw DataError(fmt::format("[data] {} (sample {}): {}", file, id, too_long_message(length, limit)));
+      if (settings.skip_bad_samples) continue;
+      throw DataError(fmt::format("[data] {} (sample {}): {}", data.file, id, too_long_message(length, limit)));
     }
     Sample sample;
     sample.id = SampleId(id);
@@ -73,6 +86,7 @@ void use_policy(Session& session, const std::string& name) {
 void record(PolicyResult& result, const StepReport& report) {
   result.step_ms.push_back(report.step_ms);
   result.exposed_ms.push_back(report.exposed_ms);
+  result.predicted_ms.push_back(report.plan.summary.makespan_us / 1e3);
   result.loss = report.sums.loss;
   result.padding_waste = report.plan.summary.padding_waste;
   for (const auto& [size, share] : token_share_by_size(report.plan)) result.cp_token_share[size] += share;
@@ -110,6 +124,7 @@ void print_results(const Session& session, const BenchSettings& bench, const std
                                   {"median_ms", result.median_ms()},
                                   {"min_ms", *low},
                                   {"max_ms", *high},
+                                  {"predicted_ms", median(result.predicted_ms)},
                                   {"ratio", ratio},
                                   {"tokens_per_s_per_rank", rate},
                                   {"tflops_per_rank", tflops},
@@ -164,14 +179,15 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
           fmt::format("[bench] --objective: got {}, expected sft. Hint: the work of a step is the same for all",
                       name_of(settings.objective)));
     }
-    if (!bench.lengths_file.empty() && !settings.data_file.empty()) {
-      throw UsageError(fmt::format("[bench] --lengths-file {} and --data {}: got both, expected one",
-                                   bench.lengths_file, settings.data_file));
+    const bool drawn = !bench.lengths_file.empty() || !bench.law.empty();
+    if (drawn + !settings.data_file.empty() + (!bench.lengths_file.empty() && !bench.law.empty()) > 1) {
+      throw UsageError(fmt::format("[bench] --lengths-file {}, --law {}, --data {}: got several, expected one",
+                                   bench.lengths_file, bench.law, settings.data_file));
     }
-    if (bench.lengths_file.empty()) return load_files(settings, topology);
+    if (!drawn) return load_files(settings, topology);
     LoadedFiles made;
     made.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
-    made.data = random_samples(bench.lengths_file, topology, made.config.vocab_size, settings.seed);
+    made.data = random_samples(bench, settings, topology, made.config.vocab_size);
     return made;
   });
   Session& session = *session_owner;
@@ -182,7 +198,7 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
   const int64_t state_bytes = device_memory(session.device).allocated_bytes;
 
   std::vector<PolicyResult> results;
-  for (const std::string& policy : bench.policies) results.push_back({policy, {}, {}, {}, 0, 0, 0});
+  for (const std::string& policy : bench.policies) results.push_back({.name = policy});
   const auto count = static_cast<int64_t>(files.data.samples.size());
   double tokens = 0, flops = 0;
   for (int64_t step = 0; step < bench.warmup_steps + bench.steps; ++step) {

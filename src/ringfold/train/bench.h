@@ -12,7 +12,10 @@ namespace ringfold {
 struct BenchSettings {
   std::vector<std::string> policies = {"static", "static_work", "uniform",
                                        "mixed"};  // the first is the baseline of the ratios
-  std::string lengths_file;  // one length a line; samples get seeded random tokens. Or --data in RunSettings
+  // Samples of seeded random tokens, of these lengths: one a line of a file, or drawn from a law (plan/length_laws.h).
+  // Neither: --data in RunSettings.
+  std::string lengths_file, law;
+  int64_t law_samples = 512;
   int64_t steps = 5;         // global batches measured for each policy
   int64_t warmup_steps = 1;  // run and thrown away
   bool update = false;       // the optimizer step is part of what is timed

@@ -68,8 +68,8 @@ PolicyTerms policy_terms(const RunSettings& settings, const at::Tensor& log_prob
 
 }  // namespace
 
-TokenTerms TokenTerms::slice(int64_t begin, int64_t end) const {
-  const auto of = [&](const at::Tensor& x_n) { return x_n.defined() ? x_n.slice(0, begin, end) : x_n; };
+TokenTerms TokenTerms::rows(int64_t begin, int64_t count) const {
+  const auto of = [&](const at::Tensor& x_n) { return x_n.defined() ? x_n.narrow(0, begin, count) : x_n; };
   return {of(weight_n),         of(old_log_prob_n), of(advantage_n),      of(ref_log_prob_n),
           of(rollout_weight_n), of(sequence_n),     of(sequence_share_n), of(sequence_log_ratio_n)};
 }

@@ -35,8 +35,8 @@ struct TokenTerms {
   at::Tensor sequence_share_n;      // RL: 1 / loss tokens of that sample, whole
   at::Tensor sequence_log_ratio_n;  // objectives that are not token-local: sequence_log_ratio (sequence_ratio.h)
 
-  // The entries [begin, end).
-  TokenTerms slice(int64_t begin, int64_t end) const;
+  // The entries [begin, begin + count).
+  TokenTerms rows(int64_t begin, int64_t count) const;
 };
 
 // What metrics are made of, over tokens, packs and ranks: sums, and in the last place a maximum.

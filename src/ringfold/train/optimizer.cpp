@@ -86,6 +86,9 @@ std::vector<NamedTensor> FlatParameters::named_gradients() const {
 }
 
 double FlatParameters::gradient_norm() const {
+  if (gradients_.is_cuda() && gradients_.scalar_type() == at::kFloat) {
+    return std::sqrt(fused::sum_of_squares(gradients_).item<double>());
+  }
   const at::Tensor sum = at::zeros({}, gradients_.options().dtype(at::kDouble));
   for_each_piece(gradients_, [&](int64_t begin, int64_t size) {
     const at::Tensor piece = gradients_.narrow(0, begin, size).to(at::kDouble);

@@ -51,14 +51,22 @@ void with_memory_check(const PlannedGroup& group, const PackPlace& place, const 
   }
 }
 
-TokenScores score_pack(const DenseModel& model, const RunSettings& settings, const PackInputs& inputs,
-                       const CpContextPtr& context) {
+at::Tensor hidden_of_pack(const DenseModel& model, const RunSettings& settings, const PackInputs& inputs,
+                          const CpContextPtr& context) {
   const Recompute recompute = settings.recompute == "full"        ? Recompute::kFull
                               : settings.recompute == "selective" ? Recompute::kSelective
                                                                   : Recompute::kNone;
-  const at::Tensor hidden_th = model.forward(inputs.ids_t, context, recompute);
-  return linear_log_prob(hidden_th.index_select(0, inputs.rows_n), model.head_weight(), inputs.target_n,
-                         {settings.log_prob_chunk_tokens, settings.temperature});
+  return model.forward(inputs.ids_t, context, recompute).index_select(0, inputs.rows_n);
+}
+
+LinearLogProbOptions head_options(const RunSettings& settings) {
+  return {settings.log_prob_chunk_tokens, settings.temperature};
+}
+
+TokenScores score_pack(const DenseModel& model, const RunSettings& settings, const PackInputs& inputs,
+                       const CpContextPtr& context) {
+  return linear_log_prob(hidden_of_pack(model, settings, inputs, context), model.head_weight(), inputs.target_n,
+                         head_options(settings));
 }
 
 }  // namespace ringfold

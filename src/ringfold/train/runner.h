@@ -26,6 +26,11 @@ CpContextPtr make_context(const RunSettings& settings, const PlannedGroup& group
 // Runs one pack's work; out of memory becomes a RunError that names rank, micro-step, CP size, tokens and the remedy.
 void with_memory_check(const PlannedGroup& group, const PackPlace& place, const std::function<void()>& work);
 
+// Hidden states of the scored rows of the pack, differentiable; and the options of the head.
+at::Tensor hidden_of_pack(const DenseModel& model, const RunSettings& settings, const PackInputs& inputs,
+                          const CpContextPtr& context);
+LinearLogProbOptions head_options(const RunSettings& settings);
+
 // Hidden states of the pack, then log-prob, entropy and greedy flag of the scored rows. Follows the grad mode.
 TokenScores score_pack(const DenseModel& model, const RunSettings& settings, const PackInputs& inputs,
                        const CpContextPtr& context);

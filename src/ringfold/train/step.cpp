@@ -66,14 +66,25 @@ LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, 
     with_memory_check(*group, place, [&] {
       const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
       PackInputs inputs = pack_inputs(batch, *group, context->layout, ScoredRows::kLossTokens, session.device);
-      const TokenScores scores = score_pack(state.model, session.settings, inputs, context);
+      const at::Tensor hidden_nh = hidden_of_pack(state.model, session.settings, inputs, context);
+      const at::Tensor& head = state.model.head_weight();
       if (!is_token_local(session.settings.objective)) {
+        // First phase: the log-probs of the whole pack, without gradient.
+        const TokenScores scores =
+            linear_log_prob(hidden_nh.detach(), head.detach(), inputs.target_n, head_options(session.settings));
         inputs.terms.sequence_log_ratio_n = sequence_log_ratio(scores.log_prob_n, inputs.terms, *context);
       }
-      ObjectiveResult result = token_loss(session.settings, scores, inputs.terms);
+      const at::Tensor dhidden_nh = linear_loss_gradients(
+          hidden_nh.detach(), head.detach(), inputs.target_n, head_options(session.settings),
+          [&](const TokenScores& scores, int64_t begin) {
+            ObjectiveResult result =
+                token_loss(session.settings, scores, inputs.terms.rows(begin, scores.log_prob_n.size(0)));
+            sums.push_back(result.sums_n);
+            return result.loss;
+          },
+          head.grad());
       // Also without loss tokens on this rank: the other members wait for its exchanges in the backward.
-      result.loss.backward();
-      sums.push_back(result.sums_n);
+      hidden_nh.backward(dhidden_nh);
     });
     busy.end();
   }

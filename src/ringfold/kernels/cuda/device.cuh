@@ -73,15 +73,13 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
-// Sum over the block, in every thread. `shared`: one float a warp, and one more.
-template <int kThreads>
+// Sum over the block, in every thread. `shared`: one float a warp.
 __device__ inline float block_sum(float x, float* shared) {
   x = warp_sum(x);
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
   __syncthreads();
   float total = 0;
-#pragma unroll
-  for (int i = 0; i < kThreads / 32; ++i) total += shared[i];
+  for (unsigned i = 0; i < blockDim.x / 32; ++i) total += shared[i];
   __syncthreads();
   return total;
 }

@@ -34,6 +34,12 @@ at::TensorOptions floats(const at::Tensor& x) {
   return x.options().dtype(at::kFloat);
 }
 
+void add_column_sums(const at::Tensor& partial, const at::Tensor& into) {
+  RINGFOLD_ASSERT(into.is_contiguous() && into.numel() == partial.size(1), "one sum a column");
+  cuda::add_column_sums({in_float(partial), into.data_ptr<float>(), partial.size(0), partial.size(1)},
+                        stream_of(partial));
+}
+
 cuda::RmsNorm norm_params(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& y,
                           const at::Tensor& inverse_rms, double eps) {
   RINGFOLD_ASSERT(x.size(-1) % 8 == 0 && x.size(-1) <= 16384, "the width of a norm is a multiple of 8");
@@ -55,22 +61,19 @@ Normed rms_norm(const at::Tensor& x_nw, const at::Tensor& weight_w, double eps) 
   return result;
 }
 
-at::Tensor rms_norm_again(const at::Tensor& x_nw, const at::Tensor& weight_w, const at::Tensor& inverse_rms_n) {
-  const at::Tensor y = at::empty_like(x_nw);
-  cuda::rms_norm_again(type_of(x_nw), norm_params(x_nw, weight_w, y, inverse_rms_n, 0), stream_of(x_nw));
-  return y;
-}
-
 NormGrads rms_norm_backward(const at::Tensor& dy_nw, const at::Tensor& x_nw, const at::Tensor& weight_w,
-                            const at::Tensor& inverse_rms_n, const at::Tensor& dresidual_nw) {
+                            const at::Tensor& inverse_rms_n, const at::Tensor& dresidual_nw,
+                            const at::Tensor& dweight_w, bool with_y) {
   const int64_t width = x_nw.size(-1);
-  const at::Tensor dx = at::empty_like(x_nw);
+  const NormGrads grads{at::empty_like(x_nw), with_y ? at::empty_like(x_nw) : at::Tensor()};
   const at::Tensor partial = at::empty({cuda::rms_norm_partial_rows(), width}, floats(x_nw));
-  cuda::rms_norm_backward(type_of(x_nw),
-                          {in(dy_nw), in(x_nw), in(weight_w), in(dresidual_nw), in_float(inverse_rms_n), dx.data_ptr(),
-                           partial.data_ptr<float>(), x_nw.numel() / width, width},
-                          stream_of(x_nw));
-  return {dx, partial.sum(0)};
+  cuda::rms_norm_backward(
+      type_of(x_nw),
+      {in(dy_nw), in(x_nw), in(weight_w), in(dresidual_nw), in_float(inverse_rms_n), grads.dx_nw.data_ptr(),
+       with_y ? grads.y_nw.data_ptr() : nullptr, partial.data_ptr<float>(), x_nw.numel() / width, width},
+      stream_of(x_nw));
+  add_column_sums(partial, dweight_w);
+  return grads;
 }
 
 Heads qkv_heads(const at::Tensor& qkv, const HeadShape& s, const HeadNorm& norm, const at::Tensor& cos_td,
@@ -87,8 +90,8 @@ Heads qkv_heads(const at::Tensor& qkv, const HeadShape& s, const HeadNorm& norm,
   return heads;
 }
 
-HeadsGrads qkv_heads_backward(const Heads& grads, const at::Tensor& qkv, const HeadShape& s, const HeadNorm& norm,
-                              const at::Tensor& cos_td, const at::Tensor& sin_td) {
+at::Tensor qkv_heads_backward(const Heads& grads, const at::Tensor& qkv, const HeadShape& s, const HeadNorm& norm,
+                              const at::Tensor& cos_td, const at::Tensor& sin_td, const HeadNormGrads& sums) {
   const at::Tensor dqkv = at::empty_like(qkv);
   at::Tensor q_partial, k_partial;
   if (norm.q_weight_d.defined()) {
@@ -102,8 +105,11 @@ HeadsGrads qkv_heads_backward(const Heads& grads, const at::Tensor& qkv, const H
        in_float(cos_td), in_float(sin_td), dqkv.data_ptr(), out_float(q_partial), out_float(k_partial), qkv.size(0),
        s.heads, s.kv_heads, s.head_dim, static_cast<float>(norm.eps)},
       stream_of(qkv));
-  if (!q_partial.defined()) return {dqkv, {}, {}};
-  return {dqkv, q_partial.sum(0), k_partial.sum(0)};
+  if (q_partial.defined()) {
+    add_column_sums(q_partial, sums.q_weight_d);
+    add_column_sums(k_partial, sums.k_weight_d);
+  }
+  return dqkv;
 }
 
 at::Tensor swiglu(const at::Tensor& gate_up) {
@@ -114,12 +120,13 @@ at::Tensor swiglu(const at::Tensor& gate_up) {
   return a;
 }
 
-at::Tensor swiglu_backward(const at::Tensor& da_nw, const at::Tensor& gate_up) {
-  const at::Tensor dgate_up = at::empty_like(gate_up);
-  cuda::swiglu_backward(type_of(gate_up),
-                        {in(da_nw), in(gate_up), dgate_up.data_ptr(), gate_up.size(0), gate_up.size(1) / 2},
-                        stream_of(gate_up));
-  return dgate_up;
+SwigluGrads swiglu_backward(const at::Tensor& da_nw, const at::Tensor& gate_up) {
+  const SwigluGrads grads{at::empty_like(gate_up), at::empty_like(da_nw)};
+  cuda::swiglu_backward(
+      type_of(gate_up),
+      {in(da_nw), in(gate_up), grads.dgate_up.data_ptr(), grads.a_nw.data_ptr(), gate_up.size(0), gate_up.size(1) / 2},
+      stream_of(gate_up));
+  return grads;
 }
 
 RowScores log_prob(const at::Tensor& logits_nv, const at::Tensor& target_n, double temperature) {
@@ -152,6 +159,12 @@ void merge_attention(AttentionBlock& accumulated, const AttentionBlock& block) {
                         {out.data_ptr<float>(), accumulated.lse_ht.data_ptr<float>(), in(block.out_thd),
                          block.lse_ht.const_data_ptr<float>(), out.size(0), out.size(1), out.size(2)},
                         stream_of(out));
+}
+
+at::Tensor sum_of_squares(const at::Tensor& flat) {
+  const at::Tensor partial = at::empty({cuda::sum_of_squares_blocks()}, flat.options().dtype(at::kDouble));
+  cuda::sum_of_squares({in_float(flat), partial.data_ptr<double>(), flat.numel()}, stream_of(flat));
+  return partial.sum();
 }
 
 void adamw(const at::Tensor& gradient, const at::Tensor& master, const at::Tensor& first_moment,

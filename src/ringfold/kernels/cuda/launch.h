@@ -20,20 +20,26 @@ struct RmsNorm {
   float eps;
 };
 void rms_norm_forward(Type type, const RmsNorm& p, cudaStream_t stream);
-// y again from x and inverse_rms.
-void rms_norm_again(Type type, const RmsNorm& p, cudaStream_t stream);
 
-// dx = dresidual + gradient through the norm; dresidual may be null. dweight_partial (partial_rows, width): to be
-// summed over its rows; partial_rows = rms_norm_partial_rows().
+// dx = dresidual + gradient through the norm; dresidual may be null. y: the norm's result again, or null.
+// dweight_partial (partial_rows, width): to be summed over its rows; partial_rows = rms_norm_partial_rows().
 struct RmsNormBackward {
   const void *dy, *x, *weight, *dresidual;
   const float* inverse_rms;
-  void* dx;
+  void *dx, *y;
   float* dweight_partial;
   int64_t rows, width;
 };
 int64_t rms_norm_partial_rows();
 void rms_norm_backward(Type type, const RmsNormBackward& p, cudaStream_t stream);
+
+// into += sums over the rows of partial (rows, width), in a fixed order.
+struct ColumnSums {
+  const float* partial;
+  float* into;
+  int64_t rows, width;
+};
+void add_column_sums(const ColumnSums& p, cudaStream_t stream);
 
 // From one row of q, k and v heads: q and k normalised over the head (weights may be null: no norm) and rotated, v
 // copied. head_dim 64, 128 or 256.
@@ -66,7 +72,7 @@ struct SwiGlu {
 void swiglu_forward(Type type, const SwiGlu& p, cudaStream_t stream);
 struct SwiGluBackward {
   const void *da, *gate_up;
-  void* dgate_up;
+  void *dgate_up, *a;  // a: the forward's result again
   int64_t rows, width;
 };
 void swiglu_backward(Type type, const SwiGluBackward& p, cudaStream_t stream);
@@ -101,6 +107,15 @@ struct MergeAttention {
   int64_t tokens, heads, head_dim;
 };
 void merge_attention(Type type, const MergeAttention& p, cudaStream_t stream);
+
+// partial[i], i < sum_of_squares_blocks(): fp64 sums of squares of parts of x; together all of x.
+struct SumOfSquares {
+  const float* x;
+  double* partial;
+  int64_t count;
+};
+int64_t sum_of_squares_blocks();
+void sum_of_squares(const SumOfSquares& p, cudaStream_t stream);
 
 // AdamW on a run of elements; weights of `type` follow the masters (null: they are the masters).
 struct AdamW {

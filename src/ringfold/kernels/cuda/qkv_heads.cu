@@ -1,5 +1,6 @@
-// One warp a head of one token. A lane holds the elements [lane * kHalf, + kHalf) of the head's first half and their
-// rotation partners in the second, so that norm and rotation stay inside the warp.
+// One warp a few neighbouring heads of one token, which share its rotation. A lane holds the elements
+// [lane * kHalf, + kHalf) of the head's first half and their rotation partners in the second, so that norm and rotation
+// stay inside the warp.
 #include "ringfold/kernels/cuda/device.cuh"
 
 namespace ringfold::cuda {
@@ -7,7 +8,14 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int kPartialRows = 528;  // blocks of the backward
+constexpr int kPartialRows = 396;  // blocks of the backward: three on each of the 132 multiprocessors
+constexpr int kRun = 4;            // heads a warp takes of one token
+
+// kHalf elements of a half, as one access.
+template <typename T, int kHalf>
+struct alignas(sizeof(T) * kHalf) Piece {
+  T x[kHalf];
+};
 
 template <int kHalf>
 struct Head {
@@ -16,24 +24,28 @@ struct Head {
 
 template <typename T, int kHalf>
 __device__ inline Head<kHalf> load_head(const T* head) {
-  const int at = static_cast<int>(threadIdx.x % 32) * kHalf;
+  const auto* pieces = reinterpret_cast<const Piece<T, kHalf>*>(head);
+  const Piece<T, kHalf> first = pieces[threadIdx.x % 32], second = pieces[32 + threadIdx.x % 32];
   Head<kHalf> x;
 #pragma unroll
   for (int e = 0; e < kHalf; ++e) {
-    x.first[e] = to_float(head[at + e]);
-    x.second[e] = to_float(head[32 * kHalf + at + e]);
+    x.first[e] = to_float(first.x[e]);
+    x.second[e] = to_float(second.x[e]);
   }
   return x;
 }
 
 template <typename T, int kHalf>
 __device__ inline void store_head(T* head, const Head<kHalf>& x) {
-  const int at = static_cast<int>(threadIdx.x % 32) * kHalf;
+  Piece<T, kHalf> first, second;
 #pragma unroll
   for (int e = 0; e < kHalf; ++e) {
-    head[at + e] = from_float<T>(x.first[e]);
-    head[32 * kHalf + at + e] = from_float<T>(x.second[e]);
+    first.x[e] = from_float<T>(x.first[e]);
+    second.x[e] = from_float<T>(x.second[e]);
   }
+  auto* pieces = reinterpret_cast<Piece<T, kHalf>*>(head);
+  pieces[threadIdx.x % 32] = first;
+  pieces[32 + threadIdx.x % 32] = second;
 }
 
 template <int kHalf>
@@ -48,47 +60,69 @@ __device__ inline float inverse_rms_of(const Head<kHalf>& x, float eps) {
 enum class Part { kQ, kK, kV };
 struct Place {
   Part part;
-  int64_t head;   // inside its part
-  int64_t heads;  // of its part
+  int head;   // inside its part
+  int heads;  // of its part
 };
 template <typename Params>
-__device__ inline Place place_of(const Params& p, int64_t head) {
-  if (head < p.heads) return {Part::kQ, head, p.heads};
-  if (head < p.heads + p.kv_heads) return {Part::kK, head - p.heads, p.kv_heads};
-  return {Part::kV, head - p.heads - p.kv_heads, p.kv_heads};
+__device__ inline Place place_of(const Params& p, int head) {
+  const int heads = static_cast<int>(p.heads), kv_heads = static_cast<int>(p.kv_heads);
+  if (head < heads) return {Part::kQ, head, heads};
+  if (head < heads + kv_heads) return {Part::kK, head - heads, kv_heads};
+  return {Part::kV, head - heads - kv_heads, kv_heads};
+}
+
+// The runs of heads, over all tokens.
+template <typename Params>
+__host__ __device__ inline int runs_of(const Params& p) {
+  return (static_cast<int>(p.heads + 2 * p.kv_heads) + kRun - 1) / kRun;
 }
 
 template <typename T, int kHalf>
 __global__ __launch_bounds__(kThreads) void ringfold_qkv_heads(QkvHeads p) {
   constexpr int kDim = 64 * kHalf;
-  const int64_t row_heads = p.heads + 2 * p.kv_heads;
+  const int row_heads = static_cast<int>(p.heads + 2 * p.kv_heads), runs = runs_of(p);
   const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
-  if (item >= p.tokens * row_heads) return;
-  const int64_t token = item / row_heads;
-  const Place place = place_of(p, item % row_heads);
-  Head<kHalf> x = load_head<T, kHalf>(static_cast<const T*>(p.qkv) + item * kDim);
-  void* out = place.part == Part::kQ ? p.q : place.part == Part::kK ? p.k : p.v;
-  T* to = static_cast<T*>(out) + (token * place.heads + place.head) * kDim;
-  if (place.part == Part::kV) return store_head<T, kHalf>(to, x);
-  const T* weight = static_cast<const T*>(place.part == Part::kQ ? p.q_weight : p.k_weight);
-  if (weight != nullptr) {
-    const float inverse_rms = inverse_rms_of(x, p.eps);
-    const Head<kHalf> w = load_head<T, kHalf>(weight);
-#pragma unroll
-    for (int e = 0; e < kHalf; ++e) {
-      x.first[e] *= inverse_rms * w.first[e];
-      x.second[e] *= inverse_rms * w.second[e];
-    }
-  }
+  if (item >= p.tokens * runs) return;
+  const int64_t token = item / runs;
+  const int begin = static_cast<int>(item % runs) * kRun;
+  const T* row = static_cast<const T*>(p.qkv) + token * row_heads * kDim;
   const Head<kHalf> cos = load_head<float, kHalf>(p.cos + token * kDim),
                     sin = load_head<float, kHalf>(p.sin + token * kDim);
-  Head<kHalf> y;
+  Head<kHalf> heads[kRun];  // all on their way before the first is used
 #pragma unroll
-  for (int e = 0; e < kHalf; ++e) {
-    y.first[e] = x.first[e] * cos.first[e] - x.second[e] * sin.first[e];
-    y.second[e] = x.second[e] * cos.second[e] + x.first[e] * sin.second[e];
+  for (int i = 0; i < kRun; ++i) {
+    if (begin + i < row_heads) heads[i] = load_head<T, kHalf>(row + (begin + i) * kDim);
   }
-  store_head<T, kHalf>(to, y);
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) {
+    const int head = begin + i;
+    if (head >= row_heads) return;
+    const Place place = place_of(p, head);
+    Head<kHalf>& x = heads[i];
+    void* out = place.part == Part::kQ ? p.q : place.part == Part::kK ? p.k : p.v;
+    T* to = static_cast<T*>(out) + (token * place.heads + place.head) * kDim;
+    if (place.part == Part::kV) {
+      store_head<T, kHalf>(to, x);
+      continue;
+    }
+    const T* weight = static_cast<const T*>(place.part == Part::kQ ? p.q_weight : p.k_weight);
+    if (weight != nullptr) {
+      const float inverse_rms = inverse_rms_of(x, p.eps);
+      const Head<kHalf> w = load_head<T, kHalf>(weight);
+#pragma unroll
+      for (int e = 0; e < kHalf; ++e) {
+        x.first[e] *= inverse_rms * w.first[e];
+        x.second[e] *= inverse_rms * w.second[e];
+      }
+    }
+    Head<kHalf> y;
+#pragma unroll
+    for (int e = 0; e < kHalf; ++e) {
+      y.first[e] = x.first[e] * cos.first[e] - x.second[e] * sin.first[e];
+      y.second[e] = x.second[e] * cos.second[e] + x.first[e] * sin.second[e];
+    }
+    store_head<T, kHalf>(to, y);
+  }
 }
 
 template <int kHalf>
@@ -110,67 +144,85 @@ __device__ inline void add_partial(const Head<kHalf>& mine, float* shared, float
   __syncthreads();
 }
 
+// The gradient through the norm of head n; g comes in as the gradient of its result.
+template <typename T, int kHalf>
+__device__ inline void norm_backward(Head<kHalf>& n, const T* weight, float eps, Head<kHalf>& g, Head<kHalf>& dweight) {
+  const Head<kHalf> w = load_head<T, kHalf>(weight);
+  const float inverse_rms = inverse_rms_of(n, eps);
+  float along = 0;
+#pragma unroll
+  for (int e = 0; e < kHalf; ++e) {
+    n.first[e] *= inverse_rms;
+    n.second[e] *= inverse_rms;
+    dweight.first[e] += g.first[e] * n.first[e];
+    dweight.second[e] += g.second[e] * n.second[e];
+    g.first[e] *= w.first[e];
+    g.second[e] *= w.second[e];
+    along += g.first[e] * n.first[e] + g.second[e] * n.second[e];
+  }
+  along = warp_sum(along) / (64.0F * kHalf);
+#pragma unroll
+  for (int e = 0; e < kHalf; ++e) {
+    g.first[e] = (g.first[e] - n.first[e] * along) * inverse_rms;
+    g.second[e] = (g.second[e] - n.second[e] * along) * inverse_rms;
+  }
+}
+
 template <typename T, int kHalf>
 __global__ __launch_bounds__(kThreads) void ringfold_qkv_heads_backward(QkvHeadsBackward p) {
   constexpr int kDim = 64 * kHalf;
   __shared__ float shared[kWarps * kDim];
-  const int64_t row_heads = p.heads + 2 * p.kv_heads;
-  Head<kHalf> dweight[2] = {};  // of q, of k
+  const int row_heads = static_cast<int>(p.heads + 2 * p.kv_heads), runs = runs_of(p);
+  Head<kHalf> dq_weight = {}, dk_weight = {};
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kWarps;
-  for (int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32; item < p.tokens * row_heads;
+  for (int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32; item < p.tokens * runs;
        item += stride) {
-    const int64_t token = item / row_heads;
-    const Place place = place_of(p, item % row_heads);
-    const void* in = place.part == Part::kQ ? p.dq : place.part == Part::kK ? p.dk : p.dv;
-    const Head<kHalf> dy = load_head<T, kHalf>(static_cast<const T*>(in) + (token * place.heads + place.head) * kDim);
-    T* to = static_cast<T*>(p.dqkv) + item * kDim;
-    if (place.part == Part::kV) {
-      store_head<T, kHalf>(to, dy);
-      continue;
-    }
-    const Head<kHalf> cos = load_head<float, kHalf>(p.cos + token * kDim);
-    const Head<kHalf> sin = load_head<float, kHalf>(p.sin + token * kDim);
-    Head<kHalf> g;
+    const int64_t token = item / runs;
+    const int begin = static_cast<int>(item % runs) * kRun;
+    const int64_t row = token * row_heads * kDim;
+    const Head<kHalf> cos = load_head<float, kHalf>(p.cos + token * kDim),
+                      sin = load_head<float, kHalf>(p.sin + token * kDim);
+    Head<kHalf> grads[kRun], heads[kRun];
 #pragma unroll
-    for (int e = 0; e < kHalf; ++e) {
-      g.first[e] = dy.first[e] * cos.first[e] + dy.second[e] * sin.second[e];
-      g.second[e] = dy.second[e] * cos.second[e] - dy.first[e] * sin.first[e];
+    for (int i = 0; i < kRun; ++i) {
+      const int head = begin + i;
+      if (head >= row_heads) break;
+      const Place place = place_of(p, head);
+      const void* in = place.part == Part::kQ ? p.dq : place.part == Part::kK ? p.dk : p.dv;
+      grads[i] = load_head<T, kHalf>(static_cast<const T*>(in) + (token * place.heads + place.head) * kDim);
+      if (place.part != Part::kV) heads[i] = load_head<T, kHalf>(static_cast<const T*>(p.qkv) + row + head * kDim);
     }
-    const T* weight = static_cast<const T*>(place.part == Part::kQ ? p.q_weight : p.k_weight);
-    if (weight != nullptr) {
-      Head<kHalf> n = load_head<T, kHalf>(static_cast<const T*>(p.qkv) + item * kDim);
-      const Head<kHalf> w = load_head<T, kHalf>(weight);
-      const float inverse_rms = inverse_rms_of(n, p.eps);
-      float along = 0;
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) {
+      const int head = begin + i;
+      if (head >= row_heads) break;
+      const Place place = place_of(p, head);
+      const Head<kHalf>& dy = grads[i];
+      T* to = static_cast<T*>(p.dqkv) + row + head * kDim;
+      if (place.part == Part::kV) {
+        store_head<T, kHalf>(to, dy);
+        continue;
+      }
+      Head<kHalf> g;
 #pragma unroll
       for (int e = 0; e < kHalf; ++e) {
-        n.first[e] *= inverse_rms;
-        n.second[e] *= inverse_rms;
+        g.first[e] = dy.first[e] * cos.first[e] + dy.second[e] * sin.second[e];
+        g.second[e] = dy.second[e] * cos.second[e] - dy.first[e] * sin.first[e];
+      }
+      if (p.q_weight != nullptr) {
         // Both branches spelled out: an index that the compiler does not know would move the sums out of registers.
-        const float first = g.first[e] * n.first[e], second = g.second[e] * n.second[e];
         if (place.part == Part::kQ) {
-          dweight[0].first[e] += first;
-          dweight[0].second[e] += second;
+          norm_backward<T, kHalf>(heads[i], static_cast<const T*>(p.q_weight), p.eps, g, dq_weight);
         } else {
-          dweight[1].first[e] += first;
-          dweight[1].second[e] += second;
+          norm_backward<T, kHalf>(heads[i], static_cast<const T*>(p.k_weight), p.eps, g, dk_weight);
         }
-        g.first[e] *= w.first[e];
-        g.second[e] *= w.second[e];
-        along += g.first[e] * n.first[e] + g.second[e] * n.second[e];
       }
-      along = warp_sum(along) / static_cast<float>(kDim);
-#pragma unroll
-      for (int e = 0; e < kHalf; ++e) {
-        g.first[e] = (g.first[e] - n.first[e] * along) * inverse_rms;
-        g.second[e] = (g.second[e] - n.second[e] * along) * inverse_rms;
-      }
+      store_head<T, kHalf>(to, g);
     }
-    store_head<T, kHalf>(to, g);
   }
   if (p.q_weight == nullptr) return;
-  add_partial<kHalf>(dweight[0], shared, p.dq_weight_partial);
-  add_partial<kHalf>(dweight[1], shared, p.dk_weight_partial);
+  add_partial<kHalf>(dq_weight, shared, p.dq_weight_partial);
+  add_partial<kHalf>(dk_weight, shared, p.dk_weight_partial);
 }
 
 template <typename Call>
@@ -184,7 +236,7 @@ void by_head_dim(int64_t head_dim, Call call) {
 }  // namespace
 
 void qkv_heads_forward(Type type, const QkvHeads& p, cudaStream_t stream) {
-  const int64_t items = p.tokens * (p.heads + 2 * p.kv_heads);
+  const int64_t items = p.tokens * runs_of(p);
   if (items == 0) return;
   const auto blocks = static_cast<unsigned>((items + kWarps - 1) / kWarps);
   by_type(type, [&](auto t) {

@@ -34,11 +34,12 @@ __global__ __launch_bounds__(kThreads) void ringfold_swiglu_backward(SwiGluBackw
   load8(static_cast<const T*>(p.da) + i, da);
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
-    const float s = sigmoid(g[e]), silu = g[e] * s;
-    const float du = da[e] * silu;
-    g[e] = da[e] * u[e] * (s + silu * (1.0F - s));
-    u[e] = du;
+    const float s = sigmoid(g[e]), silu = g[e] * s, gradient = da[e];
+    da[e] = silu * u[e];
+    g[e] = gradient * u[e] * (s + silu * (1.0F - s));
+    u[e] = gradient * silu;
   }
+  store8(static_cast<T*>(p.a) + i, da);
   store8(static_cast<T*>(p.dgate_up) + at, g);
   store8(static_cast<T*>(p.dgate_up) + at + p.width, u);
 }

@@ -93,7 +93,7 @@ void key_gradient(Graph& graph, const AttentionShape& s, const Common& c, const 
   if (s.heads == s.kv_heads) return graph.matmul(transposed, b, y, counts);
   const int64_t width = s.heads * s.head_dim;
   const GraphTensor* by_head = graph.scratch(kBf16, {s.batch, s.heads, s.max_kv, s.head_dim},
-                                             {s.max_kv * width, s.head_dim, width, 1}, offsets, s.kv_rows * width * 2);
+                                             {s.max_kv * width, s.head_dim, width, 1}, offsets, width * 2);
   graph.matmul(transposed, b, by_head, counts);
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, by_head, y);
 }
@@ -134,7 +134,7 @@ void build_attention_backward(Graph& graph, const AttentionShape& s) {
   // delta = sum of dout * out over the head dim, kept for all key blocks.
   const GraphTensor* row_sum = graph.inner(kFloat, c.row_dims, c.row_strides);
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, graph.pointwise(CUDNN_POINTWISE_MUL, dout, out), row_sum);
-  const GraphTensor* delta = graph.scratch(kFloat, c.row_dims, c.lse_strides, c.lse_offsets, s.q_rows * s.heads * 4);
+  const GraphTensor* delta = graph.scratch(kFloat, c.row_dims, c.lse_strides, c.lse_offsets, s.heads * 4);
   graph.pointwise_into(delta, CUDNN_POINTWISE_MUL, row_sum, one, nullptr, {});
 
   const GraphTensor* shifted = graph.pointwise(CUDNN_POINTWISE_SUB, scaled_scores(graph, c, scale), lse);
@@ -151,7 +151,7 @@ void build_attention_backward(Graph& graph, const AttentionShape& s) {
 
   const GraphTensor* k = graph.inner(kFloat, c.kv_dims, c.kv_strides, c.k_offsets);
   graph.reshape(c.k_transposed, k);
-  const GraphTensor* sum = graph.scratch(kFloat, c.q_dims, c.q_strides, c.q_offsets, s.q_rows * width * 4);
+  const GraphTensor* sum = graph.scratch(kFloat, c.q_dims, c.q_strides, c.q_offsets, width * 4);
   graph.matmul(ds, k, sum, {c.q_counts, nullptr, c.kv_counts});
   graph.pointwise_into(dq, CUDNN_POINTWISE_IDENTITY, sum, nullptr, nullptr, {});
 }

@@ -30,8 +30,7 @@ enum AttentionId : int64_t {
 
 struct AttentionShape {
   int64_t batch = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  int64_t max_q = 0, max_kv = 0;    // longest entry
-  int64_t q_rows = 0, kv_rows = 0;  // rows of the packed tensors, at most
+  int64_t max_q = 0, max_kv = 0;  // longest entry
   bool causal = false;
   float scale = 1;
   auto operator<=>(const AttentionShape&) const = default;

@@ -20,11 +20,12 @@ namespace {
 
 using namespace cudnn_detail;
 
-// The next of 1, 1.25, 1.5, 1.75 times a power of two: at most a quarter too large, few plans.
+// The longest block, as plans know it: 2048, 8192, 32768 ... so that a run with packs of all sizes soon has all its
+// plans.
 int64_t round_up(int64_t rows) {
-  const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(rows, 512))));
-  const int64_t quarter = power / 4;
-  return (rows + quarter - 1) / quarter * quarter;
+  int64_t power = 2048;
+  while (power < rows) power *= 4;
+  return power;
 }
 
 struct PlanKey {
@@ -54,13 +55,11 @@ void run(const VarlenBlocks& blocks, int64_t q_rows, int64_t kv_rows, double sca
   PlanKey key;
   key.backward = backward;
   key.device = options.device().index();
-  const int64_t rows = round_up(std::max(q_rows, kv_rows));
+  const int64_t rows = round_up(std::max(blocks.max_q, blocks.max_kv)), packed_rows = std::max(q_rows, kv_rows);
   key.shape = {blocks.capacity,
                blocks.shape.heads,
                blocks.shape.kv_heads,
                blocks.shape.head_dim,
-               rows,
-               rows,
                rows,
                rows,
                blocks.mask == BlockMask::kCausal,
@@ -72,8 +71,8 @@ void run(const VarlenBlocks& blocks, int64_t q_rows, int64_t kv_rows, double sca
   pointers[kLseOffsets] = blocks.lse_offset_b.data_ptr();
   const cudnnHandle_t handle = at::native::getCudnnHandle();  // of this thread, on the current stream
   Graph& plan = plan_of(key, handle);
-  const at::Tensor workspace = at::empty({plan.workspace_bytes()}, options.dtype(at::kByte));
-  plan.run(handle, pointers, workspace.data_ptr());
+  const at::Tensor workspace = at::empty({plan.workspace_bytes(packed_rows)}, options.dtype(at::kByte));
+  plan.run(handle, pointers, packed_rows, workspace.data_ptr());
 }
 
 bool covers(int64_t rows, const at::Tensor& x) {

@@ -8,6 +8,12 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 
+// A tile more than the rows: kernels work in tiles.
+int64_t scratch_bytes(int64_t rows, int64_t row_bytes) {
+  constexpr int64_t kTileRows = 128;
+  return ((rows + kTileRows) * row_bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 void check(cudnnStatus_t status, const char* what) {
   if (status == CUDNN_STATUS_SUCCESS) return;
   char detail[512] = "";
@@ -96,9 +102,8 @@ const GraphTensor* Graph::inner(cudnnDataType_t type, Dims dims, Dims strides, c
 }
 
 const GraphTensor* Graph::scratch(cudnnDataType_t type, Dims dims, Dims strides, const GraphTensor* offsets,
-                                  int64_t bytes) {
-  scratch_.emplace_back(next_id_, scratch_bytes_);
-  scratch_bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+                                  int64_t row_bytes) {
+  scratch_.emplace_back(next_id_, row_bytes);
   return make(next_id_++, Kind::kScratch, type, std::move(dims), std::move(strides), offsets);
 }
 
@@ -210,7 +215,14 @@ void Graph::compile(cudnnHandle_t handle) {
         "workspace size");
 }
 
-void Graph::run(cudnnHandle_t handle, const std::unordered_map<int64_t, void*>& pointers, void* workspace) {
+int64_t Graph::workspace_bytes(int64_t rows) const {
+  int64_t bytes = engine_bytes_;
+  for (const auto& [id, row_bytes] : scratch_) bytes += scratch_bytes(rows, row_bytes);
+  return bytes;
+}
+
+void Graph::run(cudnnHandle_t handle, const std::unordered_map<int64_t, void*>& pointers, int64_t rows,
+                void* workspace) {
   Dims ids;
   std::vector<void*> values;
   const auto bind = [&](int64_t id, void* value) {
@@ -219,12 +231,15 @@ void Graph::run(cudnnHandle_t handle, const std::unordered_map<int64_t, void*>& 
   };
   auto* base = static_cast<char*>(workspace);
   for (const int64_t id : bound_ids_) bind(id, pointers.at(id));
-  for (const auto& [id, offset] : scratch_) bind(id, base + offset);
+  for (const auto& [id, row_bytes] : scratch_) {
+    bind(id, base);
+    base += scratch_bytes(rows, row_bytes);
+  }
   for (auto& [id, value] : constants_) bind(id, &value);
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set_pointers(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, values)
       .set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids)
-      .set_pointers(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, {base + scratch_bytes_})
+      .set_pointers(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, {base})
       .finalize();
   check(cudnnBackendExecute(handle, plan_->get(), pack.get()), "execute");
 }

@@ -56,8 +56,9 @@ class Graph {
                            const GraphTensor* offsets = nullptr);
   // Exists only inside the fused kernel.
   const GraphTensor* inner(cudnnDataType_t type, Dims dims, Dims strides, const GraphTensor* offsets = nullptr);
-  // Lies in the workspace.
-  const GraphTensor* scratch(cudnnDataType_t type, Dims dims, Dims strides, const GraphTensor* offsets, int64_t bytes);
+  // Lies in the workspace, with `row_bytes` for each row of the run.
+  const GraphTensor* scratch(cudnnDataType_t type, Dims dims, Dims strides, const GraphTensor* offsets,
+                             int64_t row_bytes);
   const GraphTensor* constant(float value);
 
   // c = a b with the numbers of rows, columns and inner elements overridden by tensors (null: as declared).
@@ -82,9 +83,10 @@ class Graph {
 
   // Chooses an engine and compiles; throws std::runtime_error with cuDNN's words.
   void compile(cudnnHandle_t handle);
-  int64_t workspace_bytes() const { return scratch_bytes_ + engine_bytes_; }
+  // Of a run over so many rows of packed tensors.
+  int64_t workspace_bytes(int64_t rows) const;
   // Enqueues on the handle's stream; returns at once.
-  void run(cudnnHandle_t handle, const std::unordered_map<int64_t, void*>& pointers, void* workspace);
+  void run(cudnnHandle_t handle, const std::unordered_map<int64_t, void*>& pointers, int64_t rows, void* workspace);
 
  private:
   enum class Kind { kBound, kInner, kScratch, kConstant };
@@ -97,11 +99,11 @@ class Graph {
   std::deque<GraphTensor> tensors_;
   std::vector<Descriptor*> operations_;
   std::vector<int64_t> bound_ids_;
-  std::vector<std::pair<int64_t, int64_t>> scratch_;  // id, byte offset
+  std::vector<std::pair<int64_t, int64_t>> scratch_;  // id, bytes a row
   std::vector<std::pair<int64_t, float>> constants_;
   Descriptor* plan_ = nullptr;
   int64_t next_id_ = 1000;  // the caller's ids lie below
-  int64_t scratch_bytes_ = 0, engine_bytes_ = 0;
+  int64_t engine_bytes_ = 0;
 };
 
 }  // namespace ringfold::cudnn_detail

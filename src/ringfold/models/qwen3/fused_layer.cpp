@@ -96,15 +96,14 @@ at::Tensor run_forward(const LayerCall& call, const at::Tensor& x_th, Phase phas
 // Returns the gradient of the residual stream between attention and MLP.
 at::Tensor mlp_backward(const LayerCall& call, const Kept& kept, const at::Tensor& dy_th) {
   const DenseLayer& w = call.weights;
-  add_product(gradient_of(w.down), dy_th.t(), fused::swiglu(kept.gate_up));
-  const at::Tensor dgate_up = fused::swiglu_backward(at::mm(dy_th, w.down), kept.gate_up);
-  const at::Tensor normed_th = fused::rms_norm_again(kept.middle_th, w.post_norm, kept.middle_inverse_rms_t);
-  add_product(joined({gradient_of(w.gate), gradient_of(w.up)}), dgate_up.t(), normed_th);
-  const at::Tensor dnormed_th = at::mm(dgate_up, joined({w.gate, w.up}));
-  const fused::NormGrads grads =
-      fused::rms_norm_backward(dnormed_th, kept.middle_th, w.post_norm, kept.middle_inverse_rms_t, dy_th);
-  gradient_of(w.post_norm).add_(grads.dweight_w);
-  return grads.dx_nw;
+  fused::SwigluGrads mlp = fused::swiglu_backward(at::mm(dy_th, w.down), kept.gate_up);
+  add_product(gradient_of(w.down), dy_th.t(), mlp.a_nw);
+  mlp.a_nw.reset();
+  const at::Tensor dnormed_th = at::mm(mlp.dgate_up, joined({w.gate, w.up}));
+  const fused::NormGrads norm = fused::rms_norm_backward(
+      dnormed_th, kept.middle_th, w.post_norm, kept.middle_inverse_rms_t, dy_th, gradient_of(w.post_norm), true);
+  add_product(joined({gradient_of(w.gate), gradient_of(w.up)}), mlp.dgate_up.t(), norm.y_nw);
+  return norm.dx_nw;
 }
 
 // Returns the gradient of the layer's input.
@@ -118,19 +117,15 @@ at::Tensor attention_backward(const LayerCall& call, const Kept& kept, const at:
   const AttentionGrads dheads =
       cp_attention_backward(dout_thd, heads.q_thd, heads.k_tgd, heads.v_tgd, {kept.out_thd, kept.lse_ht}, *call.context,
                             call.layer, call.scale());
-  const fused::HeadsGrads grads =
+  fused::HeadNormGrads norm_grads;
+  if (w.q_norm.defined()) norm_grads = {gradient_of(w.q_norm), gradient_of(w.k_norm)};
+  const at::Tensor dqkv =
       fused::qkv_heads_backward({dheads.dq_thd.contiguous(), dheads.dk_sgd.contiguous(), dheads.dv_sgd.contiguous()},
-                                kept.qkv, call.shape(), norm, call.cos_td, call.sin_td);
-  if (grads.dq_weight_d.defined()) {
-    gradient_of(w.q_norm).add_(grads.dq_weight_d);
-    gradient_of(w.k_norm).add_(grads.dk_weight_d);
-  }
-  const at::Tensor normed_th = fused::rms_norm_again(kept.x_th, w.input_norm, kept.inverse_rms_t);
-  add_product(joined({gradient_of(w.q), gradient_of(w.k), gradient_of(w.v)}), grads.dqkv.t(), normed_th);
-  const at::Tensor dnormed_th = at::mm(grads.dqkv, joined({w.q, w.k, w.v}));
-  const fused::NormGrads input =
-      fused::rms_norm_backward(dnormed_th, kept.x_th, w.input_norm, kept.inverse_rms_t, dmiddle_th);
-  gradient_of(w.input_norm).add_(input.dweight_w);
+                                kept.qkv, call.shape(), norm, call.cos_td, call.sin_td, norm_grads);
+  const at::Tensor dnormed_th = at::mm(dqkv, joined({w.q, w.k, w.v}));
+  const fused::NormGrads input = fused::rms_norm_backward(dnormed_th, kept.x_th, w.input_norm, kept.inverse_rms_t,
+                                                          dmiddle_th, gradient_of(w.input_norm), true);
+  add_product(joined({gradient_of(w.q), gradient_of(w.k), gradient_of(w.v)}), dqkv.t(), input.y_nw);
   return input.dx_nw;
 }
 

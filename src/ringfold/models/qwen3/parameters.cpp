@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <atomic>
+#include <thread>
+
 #include "ringfold/base/error.h"
 #include "ringfold/base/hash.h"
 #include "ringfold/models/common/file_io.h"
@@ -19,20 +22,40 @@ constexpr const char* kHeadName = "lm_head.weight";
 
 enum class Kind { kMatrix, kNorm, kBias };
 
-// Each parameter has a generator of its own, so that its values depend on seed and name alone.
-at::Tensor draw(const Parameter& parameter, Kind kind, double range, uint64_t seed) {
-  const auto options = at::TensorOptions(at::kDouble);
-  if (kind == Kind::kNorm) return at::ones(parameter.value.sizes(), options);
-  if (kind == Kind::kBias) return at::zeros(parameter.value.sizes(), options);
-  Hash hash;
-  hash.add(seed);
-  hash.add(std::string_view(parameter.name));
-  return at::randn(parameter.value.sizes(), at::detail::createCPUGenerator(hash.value()), options).mul_(range);
-}
-
 Kind kind_of(const std::string& name) {
   if (name.ends_with("norm.weight")) return Kind::kNorm;
   return name.ends_with(".bias") ? Kind::kBias : Kind::kMatrix;
+}
+
+// Values are drawn in blocks with a generator each: they depend on seed, name and place alone, and all cores draw.
+constexpr int64_t kDrawBlock = int64_t{1} << 22;
+
+struct DrawTask {
+  const Parameter* parameter;
+  int64_t begin, count;
+};
+
+void draw(const DrawTask& task, double range, uint64_t seed) {
+  Hash hash;
+  hash.add(seed);
+  hash.add(std::string_view(task.parameter->name));
+  hash.add(static_cast<uint64_t>(task.begin));
+  const at::Tensor values =
+      at::normal(0.0, range, {task.count}, at::detail::createCPUGenerator(hash.value()), at::TensorOptions(at::kFloat));
+  task.parameter->value.view(-1).narrow(0, task.begin, task.count).copy_(values);
+}
+
+void draw_all(const std::vector<DrawTask>& tasks, double range, uint64_t seed) {
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    const at::NoGradGuard no_grad;  // of this thread
+    for (size_t i = next++; i < tasks.size(); i = next++) draw(tasks[i], range, seed);
+  };
+  std::vector<std::jthread> helpers;  // not ATen's pool: its parallel loops are serial in code built without OpenMP
+  for (size_t i = 1; i < std::min<size_t>(tasks.size(), static_cast<size_t>(at::get_num_threads())); ++i) {
+    helpers.emplace_back(work);
+  }
+  work();
 }
 
 std::string list_names(const std::vector<std::string>& names) {
@@ -136,13 +159,20 @@ void DenseModel::build(at::TensorOptions options) {
 DenseModel::DenseModel(const ModelConfig& config, at::ScalarType dtype, uint64_t init_seed, at::Device device)
     : config_(config) {
   build(at::TensorOptions(dtype).device(device));
-  at::parallel_for(0, static_cast<int64_t>(parameters_.size()), 1, [&](int64_t begin, int64_t end) {
-    const at::NoGradGuard no_grad;  // of this thread
-    for (int64_t i = begin; i < end; ++i) {
-      const Parameter& parameter = parameters_[static_cast<size_t>(i)];
-      parameter.value.copy_(draw(parameter, kind_of(parameter.name), config_.initializer_range, init_seed));
+  const at::NoGradGuard no_grad;
+  std::vector<DrawTask> tasks;
+  for (const Parameter& parameter : parameters_) {
+    const Kind kind = kind_of(parameter.name);
+    if (kind != Kind::kMatrix) {
+      parameter.value.fill_(kind == Kind::kNorm ? 1 : 0);
+      continue;
     }
-  });
+    const int64_t count = parameter.value.numel();
+    for (int64_t begin = 0; begin < count; begin += kDrawBlock) {
+      tasks.push_back({&parameter, begin, std::min(kDrawBlock, count - begin)});
+    }
+  }
+  draw_all(tasks, config_.initializer_range, init_seed);
 }
 
 DenseModel::DenseModel(const ModelConfig& config, at::ScalarType dtype, const std::string& folder, at::Device device)
