@@ -124,7 +124,6 @@ TEST(Cli, what_is_not_built_yet_is_refused_by_name) {
               HasSubstr("which is not built yet, expected float32 or float64 or bfloat16"));
   EXPECT_THAT(refusal({"train", "--objective", "dpo"}), HasSubstr("not built yet, expected sft or ppo or grpo"));
   EXPECT_THAT(refusal({"train", "--advantage-estimator", "gae"}), HasSubstr("not built yet, expected data or grpo"));
-  EXPECT_THAT(refusal({"bench", "--policies", "static,mixed"}), HasSubstr("got \"mixed\", which is not built yet"));
   EXPECT_THAT(refusal({"train", "--tensor-model-parallel-size", "2"}),
               HasSubstr("--tensor-model-parallel-size: got 2, expected 1: not built yet for `train`"));
   EXPECT_THAT(refusal({"parity", "--pipeline-model-parallel-size", "2"}), HasSubstr("not built yet for `parity`"));

@@ -137,6 +137,7 @@ TEST_F(Rl, groups_without_a_contrast_are_left_out_and_a_program_judges) {
        "--rollout-stop-token-ids",
        "9",
        "--dynamic-sampling-filter",
+       "--offload-train",
        "--use-kl-loss",
        "--kl-loss-coef",
        "0.1",
@@ -146,7 +147,7 @@ TEST_F(Rl, groups_without_a_contrast_are_left_out_and_a_program_judges) {
        "python3 -u -c 'import sys, json\n"
        "for line in sys.stdin:\n"
        "  r = json.loads(line)\n"
-       "  print(json.dumps({\"reward\": 0 if len(r[\"prompt_tokens\"]) % 2 else len(r[\"response_tokens\"])}))'"});
+       "  print(json.dumps({\"reward\": 0 if len(r[\"prompt_tokens\"]) % 2 else sum(r[\"response_tokens\"])}))'"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   for (const json& rollout : records("out/rollouts.jsonl")) {
     EXPECT_GE(rollout["dropped_groups"], 1);
