@@ -2,7 +2,7 @@
 # Tests, parity and speed on the GPUs of this host; builds nothing. Runs from the bundle that scripts/gpu_bundle.sh makes
 # (or with RINGFOLD_GPU_BUNDLE set to it). Logs go to $OUT (default: a temporary folder); the last lines are the result.
 #   gpu_check.sh [--quick] [--only tests,parity,faults,kernels,bench,policies] [--kernels flash,cudnn]
-#   policies needs two GPUs or more: policies side by side on laws of lengths
+#   policies needs two GPUs or more: scripts/scale_check.sh
 #   --quick   fewer and shorter bench runs
 set -uo pipefail
 bundle="$(cd "${RINGFOLD_GPU_BUNDLE:-$(dirname "$0")}" && pwd)"
@@ -165,30 +165,9 @@ if wants bench; then
     done
   fi
 fi
-# policies NAME MODEL BUDGET LAW SAMPLES-A-STEP [FLAGS]: the policies alternate, step by step, in one run.
-policies() {
-  local name="$1" model="$2" budget="$3" law="$4" batch="$5"; shift 5
-  step "policies $name" 200 "$ringfold" launch -n "$gpus" -- bench --json --model-config "$bundle/models/$model.json" \
-    --law "$law" --samples $((batch * (steps + 1))) --global-batch-size "$batch" --device cuda --dtype bfloat16 \
-    --recompute selective --dynamic-context-parallel --use-dynamic-batch-size --max-tokens-per-gpu "$budget" \
-    --rollout-max-context-len $((budget * gpus)) --skip-bad-samples --calculate-per-token-loss --update \
-    --log-prob-chunk-tokens 4096 --peak-tflops 989 --log-level warning --warmup-steps 1 --steps "$steps" "$@" || return
-  python3 - "$work/step" "$name" <<'PY' | tee -a "$table"
-import json, sys
-data = json.loads([line for line in open(sys.argv[1]) if line.startswith("{")][-1])
-for row in data["policies"]:
-    shares = " ".join(f"{size}:{100 * share:.0f}%" for size, share in row["cp_token_share"].items())
-    print(f"  {row['policy']:<12} {row['median_ms']:8.1f} ms (predicted {row['predicted_ms']:8.1f}) {row['ratio']:5.2f}x "
-          f"{row['tokens_per_s_per_rank']:7.0f} tok/s/GPU {100 * row['mfu']:5.1f} % MFU, exposed {row['exposed_comm_ms']:6.1f} ms, "
-          f"loss {row['loss']:.6f}, peak {row['peak_memory_bytes'] / 1e9:5.1f} GB, tokens by CP {shares}")
-PY
-}
 if wants policies && [ "$gpus" -ge 2 ]; then
-  steps=$([ $quick = 1 ] && echo 2 || echo 4)
-  policies "Megatron's lognormal" megatron_small 4096 mega 128
-  policies "Qwen3-4B, multimodal lengths" qwen3_4b 16384 mm 32
-  policies "Qwen3-1.7B, conversation lengths" qwen3_1_7b 32768 moon 32
-  [ $quick = 1 ] || policies "Qwen3-1.7B, RL lengths" qwen3_1_7b 16384 rl 64
+  OUT="$out" bash "$bundle/scale_check.sh" || failed=1
+  cat "$out/scale.txt" >>"$table"
 fi
 rm -rf "$work"
 echo "--- result ($gpus GPU(s)); logs in $out"
