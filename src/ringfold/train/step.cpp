@@ -60,10 +60,12 @@ LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, 
     if (group == nullptr) continue;  // filler: weight 0, and a dense model has no collective outside its group
     busy.begin();
     const PackPlace place{session.exchange, session.lane_rank, step, static_cast<int>(m)};
+    session.enter("forward", step, place.micro_step);
     with_memory_check(*group, place, [&] {
       const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
       const PackInputs inputs = pack_inputs(batch, *group, context->layout, ScoredRows::kLossTokens, session.device);
       const TokenScores scores = score_pack(state.model, session.settings, inputs, context);
+      session.enter("backward", step, place.micro_step);
       ObjectiveResult result = token_loss(session.settings, scores, inputs.terms);
       // Also without loss tokens on this rank: the other members wait for its exchanges in the backward.
       result.loss.backward();
@@ -77,6 +79,7 @@ LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, 
 
 StepReport train_step(Session& session, TrainState& state, const StepBatch& batch, int64_t step, double lr) {
   const auto begin = Clock::now();
+  session.enter("planning", step);
   AgreedPlan agreed = agree_on_plan(session, batch, session.topology.budget, step);
   StepReport report;
   report.plan = std::move(agreed.plan);
@@ -88,12 +91,14 @@ StepReport train_step(Session& session, TrainState& state, const StepBatch& batc
   const LossSums local = run_packs(session, state, batch, report.plan, step, &busy_ms);
   const double exposed_ms = session.exchange->take_usage().exposed_seconds * 1e3;
 
+  session.enter("reduction", step);
   // The reduction starts after this rank's last CP exchange of the step (spec 4). One sum over the lane, no factor.
   session.collectives().all_reduce_sum(state.flat.gradients(), "gradients");
   report.sums = reduce_sums(session.collectives(), local);
   RINGFOLD_ASSERT(static_cast<int64_t>(report.sums.tokens) == batch.weights.loss_tokens,
                   "the ranks together counted another number of loss tokens than the batch has");
 
+  session.enter("update", step);
   report.grad_norm = state.flat.gradient_norm();
   if (!std::isfinite(report.grad_norm) || !std::isfinite(report.sums.loss)) {
     // Every rank has the same sums; rank 0 tells.
