@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Runs the fault-injection tests again and again and prints a table: a fault that is told wrongly once in twenty times is
-# a bug. Usage: scripts/repeat_faults.sh [REPETITIONS, default 20] [filter of tests, default all]
+# a bug. Usage: scripts/repeat_faults.sh [REPETITIONS, default 20] [filter of tests, default all] [repetitions at a time,
+# default 1; more make a busy machine, which the tests must stand]
 # RINGFOLD_TORCHRUN names a torchrun that is not in PATH.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-repetitions="${1:-20}"; filter="${2:-*}"
+repetitions="${1:-20}"; filter="${2:-*}"; at_a_time="${3:-1}"
 program=build/dev/tests/test_faults
 out=build/repeat_faults; rm -rf "$out"; mkdir -p "$out"
+seq "$repetitions" | xargs -P "$at_a_time" -I{} sh -c \
+  "$program --gtest_filter='$filter' --gtest_output='json:$out/{}.json' >$out/{}.log 2>&1 || true"
 for ((i = 1; i <= repetitions; ++i)); do
-  "$program" --gtest_filter="$filter" --gtest_output="json:$out/$i.json" >"$out/$i.log" 2>&1 || true
   [ -s "$out/$i.json" ] || { echo "ringfold: repetition $i ended without a result; see $out/$i.log" >&2; exit 1; }
 done
 python3 - "$out" <<'PYTHON'

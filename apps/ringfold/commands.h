@@ -12,7 +12,18 @@
 
 namespace ringfold {
 
-enum class Command : unsigned { kPlan, kSimulate, kTrain, kLogprob, kParity, kBench, kReport, kConvert, kLaunch, kDoctor };
+enum class Command : unsigned {
+  kPlan,
+  kSimulate,
+  kTrain,
+  kLogprob,
+  kParity,
+  kBench,
+  kReport,
+  kConvert,
+  kLaunch,
+  kDoctor
+};
 
 // What is no part of a run's settings.
 struct CommandOptions {

@@ -139,9 +139,9 @@ int run_doctor(const RunSettings& settings, const CommandOptions& options) {
   if (env.local_rank == 0) findings.push_back(check_loopback());
   findings.push_back(check_versions());
   if (env.local_rank == 0) {
-    for (Finding& finding :
-         std::vector{check_devices(), check_cores(env.local_world_size), check_memory(), check_shared_memory(),
-                     check_open_files(env.world_size), check_output_folder(settings.output_dir)}) {
+    for (Finding& finding : std::vector{check_devices(env.local_world_size), check_cores(env.local_world_size),
+                                        check_memory(), check_shared_memory(), check_open_files(env.world_size),
+                                        check_output_folder(settings.output_dir)}) {
       findings.push_back(std::move(finding));
     }
   }

@@ -1,5 +1,6 @@
 #include "doctor_checks.h"
 
+#include <ATen/Context.h>
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -14,6 +15,9 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+
+#include "ringfold/base/error.h"
+#include "ringfold/device/device.h"
 
 namespace ringfold {
 namespace {
@@ -56,15 +60,26 @@ Finding check_versions() {
       ""};
 }
 
-Finding check_devices() {
+Finding check_devices(int local_ranks) {
+  if (at::hasCUDA()) {
+    try {
+      const DeviceMemory memory = device_memory(open_device("cuda", local_ranks - 1));
+      return {"devices", Health::kOk,
+              fmt::format("CUDA; a GPU for each of {} rank(s) on this machine, {} of {} free on the last", local_ranks,
+                          gib(static_cast<double>(memory.free_bytes)), gib(static_cast<double>(memory.total_bytes))),
+              ""};
+    } catch (const UsageError& refusal) {
+      return {"devices", Health::kNote, refusal.what(), "none for a run on the CPU"};
+    }
+  }
   std::error_code error;
   int gpus = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
     gpus += entry.exists() ? 1 : 0;
   }
   if (gpus == 0) return {"devices", Health::kOk, "CPU; no NVIDIA GPU on this machine", ""};
-  return {"devices", Health::kNote, fmt::format("CPU; {} NVIDIA GPUs, which --device cpu leaves idle", gpus),
-          "none for a run on the CPU"};
+  return {"devices", Health::kNote, fmt::format("CPU; {} NVIDIA GPU(s), which this program leaves idle", gpus),
+          "run ringfold-cuda with --device cuda to use them"};
 }
 
 Finding check_cores(int local_ranks) {

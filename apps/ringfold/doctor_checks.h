@@ -16,7 +16,7 @@ struct Finding {
 };
 
 Finding check_versions();
-Finding check_devices();
+Finding check_devices(int local_ranks);
 // Threads a rank, for `local_ranks` ranks on this machine.
 Finding check_cores(int local_ranks);
 Finding check_memory();

@@ -344,10 +344,9 @@ std::vector<Flag> make_flags(RunSettings& settings, CommandOptions& options) {
 }
 
 const std::vector<Command>& all_commands() {
-  static const std::vector<Command> commands = {Command::kPlan,    Command::kSimulate, Command::kTrain,
-                                                Command::kLogprob, Command::kParity,   Command::kBench,
-                                                Command::kReport,  Command::kConvert,  Command::kLaunch,
-                                                Command::kDoctor};
+  static const std::vector<Command> commands = {
+      Command::kPlan,  Command::kSimulate, Command::kTrain,   Command::kLogprob, Command::kParity,
+      Command::kBench, Command::kReport,   Command::kConvert, Command::kLaunch,  Command::kDoctor};
   return commands;
 }
 

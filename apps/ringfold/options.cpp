@@ -235,11 +235,9 @@ Command find_command(const std::string& name) {
     if (name_of(command) == name) return command;
     names.push_back(name_of(command));
   }
-  for (const std::string later : {"rl"}) {
-    if (name == later) {
-      throw UsageError(
-          fmt::format("[flags] `ringfold {}` is not built yet. Hint: built are {}", name, fmt::join(names, ", ")));
-    }
+  if (name == "rl") {
+    throw UsageError(
+        fmt::format("[flags] `ringfold {}` is not built yet. Hint: built are {}", name, fmt::join(names, ", ")));
   }
   const std::string near = nearest_name(name, names);
   throw UsageError(fmt::format("[flags] unknown subcommand \"{}\", expected one of {}{}", name, fmt::join(names, ", "),

@@ -125,10 +125,10 @@ struct Monitor::State {
     publish_beat(*store, self, beat);
     if (!text.empty()) {
       leave(text);
-    } else if (long_wait) {
-      if (store->check({kNoteKey})) take_note(store->get_to_str(kNoteKey));
-      follow(this_wait, first, close);
+    } else if (store->check({kNoteKey})) {
+      take_note(store->get_to_str(kNoteKey));
     }
+    if (long_wait) follow(this_wait, first, close);
   }
 
   void leave(const std::string& text) {
