@@ -26,6 +26,12 @@ class Limits : public Job {
     EXPECT_EQ(lines.size(), 1U) << job.errors();
     return lines.empty() ? "" : lines[0];
   }
+  void wait_for_lines(const std::string& name, size_t lines) const {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (lines_of(text_of(folder_ / "run" / name)).size() < lines && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
   // The file fills up a disk: writing to it gives ENOSPC.
   void fill_disk_at(const std::string& name) const {
     std::filesystem::create_directories(folder_ / "run");
@@ -108,11 +114,7 @@ class Stop : public Limits, public testing::WithParamInterface<int> {};
 TEST_P(Stop, ends_after_a_whole_step_with_the_weights_written) {
   Process job(folder_, "job", launched(train_flags({"--max-steps", "1000"})),
               {{"RINGFOLD_FAULT", "*:2:forward:slow:0.3"}});
-  const auto metrics = folder_ / "run" / "metrics.jsonl";
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (lines_of(text_of(metrics)).empty() && std::chrono::steady_clock::now() < limit) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+  wait_for_lines("metrics.jsonl", 1);
   job.signal(GetParam());
   EXPECT_EQ(job.wait(kHangSeconds), 128 + GetParam()) << job.errors();
   EXPECT_FALSE(job.left_somebody());
@@ -120,20 +122,17 @@ TEST_P(Stop, ends_after_a_whole_step_with_the_weights_written) {
               HasSubstr(fmt::format("stopped by signal {} after a whole step; the weights were written", GetParam())));
   EXPECT_THAT(job.errors(), testing::Not(HasSubstr("error")));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "hf" / "model.safetensors"));
-  EXPECT_LT(lines_of(text_of(metrics)).size(), 1000U);
+  EXPECT_LT(lines_of(text_of(folder_ / "run" / "metrics.jsonl")).size(), 1000U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Signals, Stop, testing::Values(SIGTERM, SIGINT),
                          [](const auto& at) { return at.param == SIGTERM ? "sigterm" : "sigint"; });
 
 TEST_F(Limits, a_second_signal_ends_at_once) {
-  // The step would last an hour.
-  Process job(folder_, "job", launched(train_flags()), {{"RINGFOLD_FAULT", "*:2:forward:hang"}});
-  const auto metrics = folder_ / "run" / "metrics.jsonl";
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (lines_of(text_of(metrics)).empty() && std::chrono::steady_clock::now() < limit) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+  // Step 2 would last for ever. The evaluation after step 1 comes when all ranks know that nobody asked to stop so far.
+  Process job(folder_, "job", launched(train_flags({"--eval-data", folder_ / "data.jsonl", "--eval-interval", "1"})),
+              {{"RINGFOLD_FAULT", "*:2:forward:hang"}});
+  wait_for_lines("eval.jsonl", 2);
   job.signal(SIGINT);
   EXPECT_EQ(job.wait(job.seconds() + 2.5), -1);
   job.signal(SIGINT);
