@@ -12,7 +12,18 @@
 
 namespace ringfold {
 
-enum class Command : unsigned { kPlan, kSimulate, kTrain, kLogprob, kParity, kBench, kReport, kConvert, kLaunch };
+enum class Command : unsigned {
+  kPlan,
+  kSimulate,
+  kTrain,
+  kLogprob,
+  kParity,
+  kBench,
+  kReport,
+  kConvert,
+  kLaunch,
+  kDoctor
+};
 
 // What is no part of a run's settings.
 struct CommandOptions {
@@ -64,6 +75,7 @@ int run_parity(const RunSettings& settings, const CommandOptions& options);
 int run_bench(const RunSettings& settings, const CommandOptions& options);
 int run_report(const RunSettings& settings, const CommandOptions& options);
 int run_convert(const RunSettings& settings, const CommandOptions& options);
+int run_doctor(const RunSettings& settings, const CommandOptions& options);
 int run_launch(const RunSettings& settings, const CommandOptions& options);
 
 // Ends a parallel command whose flags are refused: once for all ranks. Returns the exit code.

@@ -25,7 +25,7 @@ constexpr unsigned bits(Commands... commands) {
 constexpr unsigned kPlan = bits(Command::kPlan), kSimulate = bits(Command::kSimulate), kTrain = bits(Command::kTrain),
                    kLogprob = bits(Command::kLogprob), kParity = bits(Command::kParity), kBench = bits(Command::kBench),
                    kReport = bits(Command::kReport), kConvert = bits(Command::kConvert),
-                   kLaunch = bits(Command::kLaunch);
+                   kLaunch = bits(Command::kLaunch), kDoctor = bits(Command::kDoctor);
 constexpr unsigned kDryRuns = kPlan | kSimulate;                  // commands that only plan
 constexpr unsigned kRuns = kTrain | kLogprob | kParity | kBench;  // commands that run a model
 constexpr unsigned kSteps = kTrain | kParity | kBench;            // ... forward and backward
@@ -254,18 +254,19 @@ void add_training(Table& table, RunSettings& s) {
 }
 
 void add_output(Table& table, RunSettings& s, CommandOptions& options) {
-  table.in("Output", kTrain)
-      .text("output-dir", "RUN", "folder of metrics, plans and checkpoints", s.output_dir)
+  table.in("Output", kTrain | kDoctor)
+      .text("output-dir", "RUN", "folder of metrics, plans and checkpoints", s.output_dir);
+  table.by(kTrain)
       .toggle("dump-plans", "write each step's plan to RUN/plan_step_N.json", s.dump_plans)
       .text("dump-gradients", "FILE", "gradients of the first step, before clipping (.safetensors)", s.dump_gradients)
       .toggle("progress", "show each step on stderr [yes]", s.progress)
       .toggle("no-progress", "do not show steps", s.progress, false);
   table.by(kLogprob).text("output", "FILE", "log-probs, one record a sample (.jsonl)", s.output_file);
   table.by(kConvert).text("output", "DIR", "Hugging Face folder to write", options.output_dir);
-  table.by(kDryRuns | kParity | kBench).toggle("json", "print the result as JSON", options.json);
-  table.by(kRuns).number("comm-timeout-seconds", "a silent rank ends the job after this", s.comm_timeout_seconds, 0.1,
-                         1e6);
-  table.by(kDryRuns | kRuns | kReport | kConvert)
+  table.by(kDryRuns | kParity | kBench | kDoctor).toggle("json", "print the result as JSON", options.json);
+  table.by(kRuns | kDoctor)
+      .number("comm-timeout-seconds", "a silent rank ends the job after this", s.comm_timeout_seconds, 0.1, 1e6);
+  table.by(kDryRuns | kRuns | kReport | kConvert | kDoctor)
       .choice("log-level", "what is logged on stderr", {{"debug", "info", "warning", "error", "off"}, {}}, s.log_level);
 }
 
@@ -335,9 +336,9 @@ std::vector<Flag> make_flags(RunSettings& settings, CommandOptions& options) {
 }
 
 const std::vector<Command>& all_commands() {
-  static const std::vector<Command> commands = {Command::kPlan,    Command::kSimulate, Command::kTrain,
-                                                Command::kLogprob, Command::kParity,   Command::kBench,
-                                                Command::kReport,  Command::kConvert,  Command::kLaunch};
+  static const std::vector<Command> commands = {
+      Command::kPlan,  Command::kSimulate, Command::kTrain,   Command::kLogprob, Command::kParity,
+      Command::kBench, Command::kReport,   Command::kConvert, Command::kLaunch,  Command::kDoctor};
   return commands;
 }
 
@@ -361,6 +362,8 @@ std::string name_of(Command command) {
       return "convert";
     case Command::kLaunch:
       return "launch";
+    case Command::kDoctor:
+      return "doctor";
   }
   return "";
 }
@@ -385,6 +388,8 @@ std::string summary_of(Command command) {
       return "convert a llama2.c checkpoint to a Hugging Face folder";
     case Command::kLaunch:
       return "start N ranks of a subcommand on this machine";
+    case Command::kDoctor:
+      return "check this machine, or under a launcher the whole job, and say what to do";
   }
   return "";
 }
@@ -414,6 +419,8 @@ std::string example_of(Command command) {
       return "ringfold convert --llama2c stories260K.bin --output stories260K";
     case Command::kLaunch:
       return "ringfold launch -n 4 -- train --config recipe.toml";
+    case Command::kDoctor:
+      return "ringfold launch -n 4 -- doctor --output-dir RUN";
   }
   return "";
 }

@@ -31,6 +31,9 @@ int run_bench(const RunSettings&, const CommandOptions&) {
 int run_convert(const RunSettings&, const CommandOptions&) {
   return refuse("convert");
 }
+int run_doctor(const RunSettings&, const CommandOptions&) {
+  return refuse("doctor");
+}
 int run_launch(const RunSettings&, const CommandOptions&) {
   return refuse("launch");
 }

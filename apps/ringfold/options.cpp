@@ -235,15 +235,32 @@ Command find_command(const std::string& name) {
     if (name_of(command) == name) return command;
     names.push_back(name_of(command));
   }
-  for (const std::string later : {"doctor", "rl"}) {
-    if (name == later) {
-      throw UsageError(
-          fmt::format("[flags] `ringfold {}` is not built yet. Hint: built are {}", name, fmt::join(names, ", ")));
-    }
+  if (name == "rl") {
+    throw UsageError(
+        fmt::format("[flags] `ringfold {}` is not built yet. Hint: built are {}", name, fmt::join(names, ", ")));
   }
   const std::string near = nearest_name(name, names);
   throw UsageError(fmt::format("[flags] unknown subcommand \"{}\", expected one of {}{}", name, fmt::join(names, ", "),
                                near.empty() ? "" : fmt::format(". Hint: did you mean {}?", near)));
+}
+
+// `launch` takes the subcommand and its flags behind `--`.
+void require_separator(const std::vector<std::string>& own, const std::vector<std::string>& behind) {
+  const auto refuse = [](const std::string& word, const char* kind, const std::string& remedy) {
+    throw UsageError(
+        fmt::format("[launch] {}: got {} without '--' in front, expected it behind '--'. Hint: ringfold launch -n N -- "
+                    "{}",
+                    word, kind, remedy));
+  };
+  for (auto word = own.begin(); word != own.end(); ++word) {
+    if (*word == "--config" || word->starts_with("--config=")) {
+      refuse("--config", "a flag of the subcommand",
+             (behind.empty() ? std::string("train") : behind[0]) + " --config FILE.toml");
+    }
+    for (const Command command : all_commands()) {
+      if (*word == name_of(command)) refuse(*word, "a subcommand", fmt::format("{}", fmt::join(word, own.end(), " ")));
+    }
+  }
 }
 
 ParsedCommand parse_command(Command command, const std::vector<std::string>& arguments) {
@@ -256,6 +273,7 @@ ParsedCommand parse_command(Command command, const std::vector<std::string>& arg
     const auto end = std::find(own.begin(), own.end(), "--");
     if (end != own.end()) parsed.options.launch_command.assign(end + 1, own.end());
     own.erase(end, own.end());
+    require_separator(own, parsed.options.launch_command);
   }
   const CommandLine line = read_command_line(command, own, flags);
   if (line.help) {

@@ -164,31 +164,9 @@ void profile_policies(Session& session, TrainState& state, const StepBatch& batc
   }
 }
 
-}  // namespace
-
-int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, bool json) {
-  const auto [session_owner, files, model] = start_run(settings, [&](const Topology& topology) {
-    const std::vector<std::string>& known = policy_choices();
-    for (const std::string& policy : bench.policies) {
-      if (std::find(known.begin(), known.end(), policy) != known.end()) continue;
-      throw UsageError(
-          fmt::format("[bench] --policies: got '{}', expected some of {}", policy, fmt::join(known, ", ")));
-    }
-    if (settings.objective != Objective::kSft) {
-      throw UsageError("[bench] --objective: got grpo, expected sft. Hint: the work of a step is the same for both");
-    }
-    const bool drawn = !bench.lengths_file.empty() || !bench.law.empty();
-    if (drawn + !settings.data_file.empty() + (!bench.lengths_file.empty() && !bench.law.empty()) > 1) {
-      throw UsageError(fmt::format("[bench] --lengths-file {}, --law {}, --data {}: got several, expected one",
-                                   bench.lengths_file, bench.law, settings.data_file));
-    }
-    if (!drawn) return load_files(settings, topology);
-    LoadedFiles made;
-    made.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
-    made.data = random_samples(bench, settings, topology, made.config.vocab_size);
-    return made;
-  });
-  Session& session = *session_owner;
+// All ranks; returns the exit code.
+int time_policies(Session& session, const RunSettings& settings, const BenchSettings& bench, const LoadedFiles& files,
+                  DenseModel* model, bool json) {
   FlatParameters flat(model->parameters());
   std::optional<AdamW> optimizer;
   if (bench.update) optimizer.emplace(flat, AdamWOptions{});
@@ -226,6 +204,35 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
   }
   if (session.is_main()) print_results(session, bench, results, {tokens, flops, state_bytes}, json);
   return 0;
+}
+
+}  // namespace
+
+int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, bool json) {
+  const StartedRun started = start_run(settings, [&](const Topology& topology) {
+    const std::vector<std::string>& known = policy_choices();
+    for (const std::string& policy : bench.policies) {
+      if (std::find(known.begin(), known.end(), policy) != known.end()) continue;
+      throw UsageError(
+          fmt::format("[bench] --policies: got '{}', expected some of {}", policy, fmt::join(known, ", ")));
+    }
+    if (settings.objective != Objective::kSft) {
+      throw UsageError("[bench] --objective: got grpo, expected sft. Hint: the work of a step is the same for both");
+    }
+    const bool drawn = !bench.lengths_file.empty() || !bench.law.empty();
+    if (drawn + !settings.data_file.empty() + (!bench.lengths_file.empty() && !bench.law.empty()) > 1) {
+      throw UsageError(fmt::format("[bench] --lengths-file {}, --law {}, --data {}: got several, expected one",
+                                   bench.lengths_file, bench.law, settings.data_file));
+    }
+    if (!drawn) return load_files(settings, topology);
+    LoadedFiles made;
+    made.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
+    made.data = random_samples(bench, settings, topology, made.config.vocab_size);
+    return made;
+  });
+  return run_with_others(*started.session, [&](Session& session) {
+    return time_policies(session, settings, bench, started.files, started.model.get(), json);
+  });
 }
 
 }  // namespace ringfold

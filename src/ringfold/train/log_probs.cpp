@@ -67,6 +67,7 @@ std::vector<SampleScores> score_samples(Session& session, const DenseModel& mode
     const PlannedGroup* group = agreed.plan.micro_steps[m].group_of(session.lane_rank);
     if (group == nullptr) continue;  // filler: a dense forward has no collective outside its group
     const PackPlace place{session.exchange, session.lane_rank, step, static_cast<int>(m)};
+    session.enter("scoring", step, place.micro_step);
     with_memory_check(*group, place, [&] {
       const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
       const PackInputs inputs =

@@ -60,10 +60,12 @@ LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, 
     if (group == nullptr) continue;  // filler: weight 0, and a dense model has no collective outside its group
     busy.begin();
     const PackPlace place{session.exchange, session.lane_rank, step, static_cast<int>(m)};
+    session.enter("forward", step, place.micro_step);
     with_memory_check(*group, place, [&] {
       const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
       const PackInputs inputs = pack_inputs(batch, *group, context->layout, ScoredRows::kLossTokens, session.device);
       const at::Tensor hidden_nh = hidden_of_pack(state.model, session.settings, inputs, context);
+      session.enter("backward", step, place.micro_step);  // of the head, whose gradients come with its scores
       const at::Tensor& head = state.model.head_weight();
       const at::Tensor dhidden_nh = linear_loss_gradients(
           hidden_nh.detach(), head.detach(), inputs.target_n, head_options(session.settings),
@@ -85,6 +87,7 @@ LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, 
 
 StepReport train_step(Session& session, TrainState& state, const StepBatch& batch, int64_t step, double lr) {
   const auto begin = Clock::now();
+  session.enter("planning", step);
   AgreedPlan agreed = agree_on_plan(session, batch, session.topology.budget, step);
   StepReport report;
   report.plan = std::move(agreed.plan);
@@ -96,12 +99,14 @@ StepReport train_step(Session& session, TrainState& state, const StepBatch& batc
   const LossSums local = run_packs(session, state, batch, report.plan, step, &busy_ms);
   const double exposed_ms = session.exchange->take_usage().exposed_seconds * 1e3;
 
+  session.enter("reduction", step);
   // The reduction starts after this rank's last CP exchange of the step (spec 4). One sum over the lane, no factor.
   session.collectives().all_reduce_sum(state.flat.gradients(), "gradients");
   report.sums = reduce_sums(session.collectives(), local);
   RINGFOLD_ASSERT(static_cast<int64_t>(report.sums.tokens) == batch.weights.loss_tokens,
                   "the ranks together counted another number of loss tokens than the batch has");
 
+  session.enter("update", step);
   report.grad_norm = state.flat.gradient_norm();
   if (!std::isfinite(report.grad_norm) || !std::isfinite(report.sums.loss)) {
     // Every rank has the same sums; rank 0 tells.

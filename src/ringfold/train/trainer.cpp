@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <csignal>
+#include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 
@@ -21,8 +24,21 @@ namespace ringfold {
 namespace {
 
 volatile std::sig_atomic_t stop_signal = 0;
+volatile std::sig_atomic_t stop_second = 0;
+
+// The first signal asks for a stop after the step, one that comes later for the end at once. One stop may be told twice
+// together: to the process group, and by the launcher.
 void remember_signal(int signal) {
-  stop_signal = signal;
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const auto second = static_cast<std::sig_atomic_t>(now.tv_sec);
+  if (stop_signal == 0) {
+    stop_signal = signal;
+    stop_second = second;
+  } else if (second - stop_second >= 2) {
+    std::signal(signal, SIG_DFL);
+    raise(signal);
+  }
 }
 
 // Whether any rank was asked to stop; all ranks agree, so that none is left waiting in the next step.
@@ -35,7 +51,10 @@ void write_plan(const Session& session, int64_t step, const Plan& plan) {
   const std::string path = fmt::format("{}/plan_step_{}.json", session.settings.output_dir, step);
   std::ofstream file(path);
   file << plan_to_json(plan) << '\n';
-  if (!file.flush()) throw RunError(fmt::format("[train] cannot write {}. Hint: is the disk full?", path));
+  if (!file.flush()) {
+    throw RunError(
+        fmt::format("[train] {}: cannot write the plan: {}. Hint: is the disk full?", path, std::strerror(errno)));
+  }
 }
 
 // Two runs must not mix their records; --resume is not built yet. Rank 0 looks, before it writes anything.
@@ -106,6 +125,7 @@ StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
   if (!report.updated && session_.is_main()) {
     log::warning(fmt::format("step {}: no loss tokens in the batch; loss 0, weights unchanged", step));
   }
+  session_.enter("logging", step);
   StepMetrics metrics = step_metrics(session_, files_.config, batch, report);
   metrics.step = step;
   metrics.lr = lr;
@@ -118,6 +138,7 @@ StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
 }
 
 void TrainingRun::evaluate_after(int64_t step, MetricsFile* file) {
+  session_.enter("evaluation", step);
   const Evaluation evaluation = evaluate(*files_.eval_data, score_dataset(session_, model_, *files_.eval_data));
   if (!session_.is_main()) return;
   const EvalMetrics metrics{step, evaluation.loss, evaluation.accuracy};
@@ -153,6 +174,7 @@ int TrainingRun::run() {
     const bool due = settings_.eval_interval > 0 && step % settings_.eval_interval == 0;
     if (files_.eval_data && (due || step == last) && signal == 0) evaluate_after(step, eval_file.get());
   }
+  session_.enter("saving", last);
   if (session_.is_main()) {
     export_hf(model_, settings_.output_dir + "/hf");
     log::info(fmt::format("ringfold: weights in {}/hf, metrics in {}/metrics.jsonl", settings_.output_dir,
@@ -181,9 +203,11 @@ int run_training(const RunSettings& settings) {
     if (!settings.dump_gradients.empty()) require_writable(settings.dump_gradients, "--dump-gradients");
     return load_files(settings, topology);
   });
-  std::signal(SIGTERM, remember_signal);
-  std::signal(SIGINT, remember_signal);
-  return TrainingRun(*started.session, started.files, *started.model).run();
+  return run_with_others(*started.session, [&](Session& session) {
+    std::signal(SIGTERM, remember_signal);
+    std::signal(SIGINT, remember_signal);
+    return TrainingRun(session, started.files, *started.model).run();
+  });
 }
 
 }  // namespace ringfold
