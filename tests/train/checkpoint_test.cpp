@@ -98,6 +98,7 @@ TEST_F(Checkpoints, a_restored_run_goes_on_bit_by_bit) {
     unbroken.rl.old_log_probs = {{-0.1, -1e-300}, {}, {-3.25}};
     for (int i = 0; i < 3; ++i) unbroken.step();
     const std::string path = write_checkpoint(folder_, unbroken.capture());
+    const at::Tensor weights_then = unbroken.model.head_weight().detach().clone();
     const Checkpoint read = read_checkpoint(path);
     EXPECT_EQ(read.state.step, 3);
     EXPECT_EQ(read.state.optimizer_steps, 3);
@@ -115,8 +116,8 @@ TEST_F(Checkpoints, a_restored_run_goes_on_bit_by_bit) {
     }
     EXPECT_TRUE(at::equal(unbroken.flat.masters(), resumed.flat.masters())) << dtype;
     // The weights are a Hugging Face folder of their own.
-    const DenseModel exported(load_model_config(path + "/hf"), dtype, path + "/hf");
-    EXPECT_EQ(exported.parameters().size(), unbroken.model.parameters().size());
+    const DenseModel exported(tiny_config(), dtype, path + "/hf");
+    EXPECT_TRUE(at::equal(exported.head_weight(), weights_then));
     fs::remove_all(path);
   }
 }

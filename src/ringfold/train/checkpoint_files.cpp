@@ -99,7 +99,8 @@ std::vector<ListedFile> read_mark(const std::string& path) {
   mark.read_at(0, text.data(), text.size());
   std::vector<ListedFile> files;
   try {
-    for (const Json& file : Json::parse(text).at("files")) {
+    const Json json = Json::parse(text);
+    for (const Json& file : json.at("files")) {
       files.push_back(
           {file.at("name").get<std::string>(), file.at("bytes").get<uint64_t>(), file.at("crc32").get<std::string>()});
     }
