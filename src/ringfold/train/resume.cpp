@@ -177,6 +177,10 @@ std::string checkpoints_folder(const std::string& output_dir) {
   return output_dir + "/checkpoints";
 }
 
+std::vector<std::string> record_files(const std::string& output_dir) {
+  return {output_dir + "/metrics.jsonl", output_dir + "/eval.jsonl", output_dir + "/timeline.jsonl"};
+}
+
 std::optional<ResumePoint> find_resume_point(const RunSettings& settings) {
   if (settings.resume == "auto") return find_latest_of(settings.output_dir);
   if (settings.resume != "never") return find_at(settings.resume, settings.output_dir);
@@ -224,8 +228,7 @@ Resumed resume_run(Session& session, const std::optional<ResumePoint>& point,
 void rewind_output(const std::string& output_dir, int64_t step) {
   // A new run has no record of its own yet, not even the evaluation at step 0.
   const int64_t kept = step > 0 ? step : -1;
-  cut_records_after(output_dir + "/metrics.jsonl", kept);
-  cut_records_after(output_dir + "/eval.jsonl", kept);
+  for (const std::string& records : record_files(output_dir)) cut_records_after(records, kept);
   cut_events_after(output_dir + "/tensorboard", kept);
   const std::vector<int64_t> later = set_aside_later_checkpoints(checkpoints_folder(output_dir), step);
   if (!later.empty()) {

@@ -13,6 +13,9 @@
 
 namespace ringfold {
 
+// The files of a run with a record a step, there or not.
+std::vector<std::string> record_files(const std::string& output_dir);
+
 struct ResumePoint {
   std::string path;
   Checkpoint checkpoint;

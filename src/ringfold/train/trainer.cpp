@@ -134,7 +134,7 @@ void TrainingRun::evaluate_after(int64_t step) {
 void TrainingRun::save_after(int64_t step) {
   if (session_.is_main()) {
     // A checkpoint's steps shall be in the records on the disk.
-    for (const char* records : {"metrics.jsonl", "eval.jsonl"}) flush_file(settings_.output_dir + "/" + records);
+    for (const std::string& records : record_files(settings_.output_dir)) flush_file(records);
     CheckpointState state;
     state.step = step;
     state.world_size = session_.env.world_size;
