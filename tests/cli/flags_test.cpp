@@ -132,8 +132,8 @@ TEST(Cli, combinations_that_mean_nothing) {
   EXPECT_EQ(refusal({"train", "--lr-decay-style", "cosine", "--lr", "1e-5", "--min-lr", "1e-4"}),
             "[flags] --min-lr: got 0.0001, expected at most --lr 1e-05");
   for (const std::string flag : {"--save-interval=2", "--save-total-limit=2", "--async-save"}) {
-    EXPECT_EQ(refusal({"train", "--no-save", flag}), "[flags] " + flag.substr(0, flag.find('=')) +
-                                                         ": got it with --no-save. Hint: leave one of them out");
+    EXPECT_EQ(refusal({"train", "--no-save", flag}),
+              "[flags] " + flag.substr(0, flag.find('=')) + ": got it with --no-save. Hint: leave one of them out");
   }
   EXPECT_THAT(refusal({"plan", "--lengths", "4", "--world-size", "1", "--step", "2"}),
               StartsWith("[flags] --step: got 2 without --global-batch-size"));
