@@ -243,14 +243,18 @@ void add_training(Table& table, RunSettings& s) {
       .number("adam-beta1", "first-moment decay of AdamW", s.adam_beta1, 0, 1)
       .number("adam-beta2", "second-moment decay of AdamW", s.adam_beta2, 0, 1)
       .number("adam-eps", "added to the root of the second moment", s.adam_eps, 0)
-      .number("clip-grad", "largest global gradient norm; 0: no clipping", s.clip_grad, 0)
-      .list("resume", "never", "every run starts from the beginning [never]",
-            [](const std::string& text, const std::string& where) {
-              if (text == "never") return;
-              throw UsageError(
-                  fmt::format("{}: got \"{}\": resuming is not built yet. Hint: --resume never", where, text));
-            })
-      .not_built("save-interval", "the weights are saved once, at the end of the run");
+      .number("clip-grad", "largest global gradient norm; 0: no clipping", s.clip_grad, 0);
+}
+
+void add_checkpoints(Table& table, RunSettings& s) {
+  table.in("Checkpoints", kTrain)
+      .integer("save-interval", "steps between checkpoints; one is always written at the end [only at the end]",
+               s.save_interval, 1)
+      .integer("save-total-limit", "newest checkpoints kept [all]", s.save_total_limit, 1)
+      .toggle("async-save", "write checkpoints in the background, from a copy in host memory", s.async_save)
+      .toggle("no-save", "write no checkpoint, only the weights at the end", s.save, false)
+      .text("resume", "auto|never|PATH",
+            "go on from the newest whole checkpoint of --output-dir, or from RUN/checkpoints/step_N [never]", s.resume);
 }
 
 void add_output(Table& table, RunSettings& s, CommandOptions& options) {
@@ -330,6 +334,7 @@ std::vector<Flag> make_flags(RunSettings& settings, CommandOptions& options) {
   add_model(table, settings);
   add_objective(table, settings);
   add_training(table, settings);
+  add_checkpoints(table, settings);
   add_output(table, settings, options);
   add_single_commands(table, options);
   return table.take();

@@ -212,6 +212,14 @@ void check_together(Command command, const RunSettings& s, const CommandOptions&
     throw UsageError(fmt::format("[flags] --eval-interval: got {} without --eval-data. Hint: add --eval-data FILE",
                                  s.eval_interval));
   }
+  if (command == Command::kTrain && !s.save) {
+    const auto useless = [](bool given, const char* flag) {
+      if (given) throw UsageError(fmt::format("[flags] {}: got it with --no-save. Hint: leave one of them out", flag));
+    };
+    useless(s.save_interval > 0, "--save-interval");
+    useless(s.save_total_limit > 0, "--save-total-limit");
+    useless(s.async_save, "--async-save");
+  }
   if (command == Command::kTrain && s.lr_decay_style == LrDecay::kCosine && s.min_lr > s.lr) {
     throw UsageError(fmt::format("[flags] --min-lr: got {}, expected at most --lr {}", s.min_lr, s.lr));
   }

@@ -24,8 +24,9 @@ class FlatParameters {
   // Copies the masters into the weights that the model reads.
   void publish_masters();
   void zero_gradients();
-  // Views of the flat gradient, by parameter.
-  std::vector<NamedTensor> named_gradients() const;
+  // Views of a flat tensor in parameter order, by parameter.
+  std::vector<NamedTensor> parts_of(const at::Tensor& flat) const;
+  std::vector<NamedTensor> named_gradients() const { return parts_of(gradients_); }
   // Global L2 norm of the gradient, accumulated in fp64.
   double gradient_norm() const;
 
@@ -57,6 +58,12 @@ class AdamW {
   AdamW(FlatParameters& parameters, const AdamWOptions& options);
   // Applies gradients() * gradient_scale. The step count for the bias correction counts calls.
   void step(double lr, double gradient_scale);
+
+  // The state that a checkpoint holds; flat, in parameter order.
+  int64_t steps() const { return steps_; }
+  void set_steps(int64_t steps) { steps_ = steps; }
+  const at::Tensor& first_moment() const { return first_moment_; }
+  const at::Tensor& second_moment() const { return second_moment_; }
 
  private:
   void step_on_gpu(const fused::AdamWCall& call);

@@ -10,7 +10,8 @@
 
 namespace ringfold {
 
-RlFields rl_fields(Session& session, const DenseModel& model, const Dataset& data) {
+RlFields rl_fields(Session& session, const DenseModel& model, const Dataset& data,
+                   std::vector<std::vector<double>> resumed_old_log_probs) {
   RlFields rl;
   const bool own_advantages = std::all_of(data.samples.begin(), data.samples.end(), [](const Sample& s) {
     return !s.advantages.empty() || s.response_length == 0;
@@ -24,6 +25,10 @@ RlFields rl_fields(Session& session, const DenseModel& model, const Dataset& dat
       log::info(fmt::format("ringfold: {} groups ({} of one sample, {} with equal rewards: advantage 0)",
                             advantages.groups, advantages.single_groups, advantages.flat_groups));
     }
+  }
+  if (!resumed_old_log_probs.empty()) {
+    rl.old_log_probs = std::move(resumed_old_log_probs);
+    return rl;
   }
   for (const Sample& sample : data.samples) {
     rl.old_log_probs.push_back(session.settings.use_rollout_logprobs ? sample.rollout_log_probs : sample.old_log_probs);

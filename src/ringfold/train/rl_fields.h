@@ -9,7 +9,9 @@ namespace ringfold {
 
 // Old log-probs: `rollout_log_probs` with --use-rollout-logprobs, else `old_log_probs`, else one forward pass over the
 // whole file with the weights as they are. Advantages: the file's own, else group-normalised rewards. DataError names
-// the first sample that lacks a field. Every rank calls it; the pass is collective.
-RlFields rl_fields(Session& session, const DenseModel& model, const Dataset& data);
+// the first sample that lacks a field. Every rank calls it; the pass is collective. `resumed_old_log_probs`: those of a
+// checkpoint, of the weights that the run began with; empty for a new run.
+RlFields rl_fields(Session& session, const DenseModel& model, const Dataset& data,
+                   std::vector<std::vector<double>> resumed_old_log_probs = {});
 
 }  // namespace ringfold

@@ -57,6 +57,13 @@ struct RunSettings {
   bool use_rollout_logprobs = false;
   int64_t log_prob_chunk_tokens = 1024;
 
+  // Checkpoints, in output_dir/checkpoints.
+  bool save = true;              // at the end of the run, and every save_interval steps
+  int64_t save_interval = 0;     // 0: only at the end
+  int64_t save_total_limit = 0;  // newest ones kept; 0: all
+  bool async_save = false;       // written in the background
+  std::string resume = "never";  // never | auto | folder of a checkpoint or of a run
+
   // Running and output.
   std::string output_dir;
   std::string output_file;  // logprob: --output

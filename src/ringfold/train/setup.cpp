@@ -67,9 +67,9 @@ double memory_estimate_bytes(const Session& session, const ModelConfig& config, 
   return states + rows * row_values * static_cast<double>(config.num_hidden_layers) * element + logits;
 }
 
-// Settings and data that all ranks must share, for require_same_run.
-std::vector<std::pair<std::string, std::string>> run_facts(const Session& session, const LoadedFiles& files,
-                                                           const DenseModel& model) {
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> run_facts(const Session& session, const LoadedFiles& files) {
   const RunSettings& s = session.settings;
   const Topology& t = session.topology;
   const auto text = [](const auto& value) { return fmt::format("{}", value); };
@@ -78,7 +78,6 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
                                   files.data.total_tokens())},
       {"eval data digest", files.eval_data ? fmt::format("{:016x}", files.eval_data->digest()) : "none"},
       {"model config", files.config.json},
-      {"weights", fmt::format("digest {:016x}", weight_digest(model))},
       {"--dtype", s.dtype},
       {"--recompute", s.recompute},
       {"--attention-kernel", s.attention_kernel},
@@ -90,6 +89,9 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
       {"--epochs", text(s.epochs)},
       {"--stop-after-steps", text(s.stop_after_steps)},
       {"--eval-interval", text(s.eval_interval)},
+      {"--no-save", text(!s.save)},
+      {"--save-interval", text(s.save_interval)},
+      {"--async-save", text(s.async_save)},
       {"--lr", text(s.lr)},
       {"--min-lr", text(s.min_lr)},
       {"--lr-warmup-steps", text(s.lr_warmup_steps)},
@@ -119,6 +121,8 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
   for (auto& [name, value] : facts) std::replace(value.begin(), value.end(), '\n', ' ');
   return facts;
 }
+
+namespace {
 
 // The start-up table (rank 0).
 void print_startup(const Session& session, const LoadedFiles& files) {
@@ -209,7 +213,11 @@ StartedRun start_run(const RunSettings& settings, const std::function<LoadedFile
     run.model = make_model(settings, run.files.config, session.device);
   });
   // The digests read all data and weights: only where there is somebody to compare them with.
-  if (run.session->env.world_size > 1) require_same_run(*run.session, run_facts(*run.session, run.files, *run.model));
+  if (run.session->env.world_size > 1) {
+    auto facts = run_facts(*run.session, run.files);
+    facts.emplace_back("weights", fmt::format("digest {:016x}", weight_digest(*run.model)));
+    require_same_run(*run.session, facts);
+  }
   print_startup(*run.session, run.files);
   return run;
 }

@@ -13,8 +13,11 @@
 
 #include "ringfold/base/log.h"
 #include "ringfold/data/order.h"
+#include "ringfold/mesh/failure.h"
 #include "ringfold/report/event_file.h"
+#include "ringfold/train/checkpoint_saver.h"
 #include "ringfold/train/log_probs.h"
+#include "ringfold/train/resume.h"
 #include "ringfold/train/rl_fields.h"
 #include "ringfold/train/schedule.h"
 #include "ringfold/train/setup.h"
@@ -57,16 +60,6 @@ void write_plan(const Session& session, int64_t step, const Plan& plan) {
   }
 }
 
-// Two runs must not mix their records; --resume is not built yet. Rank 0 looks, before it writes anything.
-void refuse_second_run(const RunSettings& settings) {
-  if (read_launch_env().rank != Rank(0)) return;
-  const std::string file = settings.output_dir + "/metrics.jsonl";
-  if (!std::filesystem::exists(file)) return;
-  throw UsageError(fmt::format(
-      "[settings] --output-dir {}: holds a run already ({}). Hint: choose another folder, or remove this one",
-      settings.output_dir, file));
-}
-
 // What a dynamic run that only ever used one CP size is told at its end (docs/guide/troubleshooting.md).
 void warn_if_single_size(const Session& session, const std::map<int, int64_t>& packs_by_size) {
   if (!session.is_main() || !session.topology.dynamic || session.topology.max_cp == 1) return;
@@ -91,16 +84,22 @@ class TrainingRun {
         state_{model, flat_, &optimizer_} {
     if (session.is_main() && !settings_.dump_gradients.empty()) {
       state_.on_gradients = [this](int64_t step) {
-        if (step == 1) write_safetensors(settings_.dump_gradients, flat_.named_gradients());
+        if (step == first_step_) write_safetensors(settings_.dump_gradients, flat_.named_gradients());
       };
     }
   }
 
-  int run();
+  // From `point` (rank 0's), or from step 1.
+  int run(std::optional<ResumePoint> point);
 
  private:
+  void begin(std::optional<ResumePoint> point);
+  void open_output();
   StepMetrics run_step(int64_t step, int64_t total);
-  void evaluate_after(int64_t step, MetricsFile* file);
+  void evaluate_after(int64_t step);
+  // Both end every rank when a checkpoint could not be written.
+  void save_after(int64_t step);
+  void require_saved();
 
   Session& session_;
   LoadedFiles& files_;
@@ -110,8 +109,13 @@ class TrainingRun {
   AdamW optimizer_;
   TrainState state_;
   RlFields rl_;
+  int64_t first_step_ = 1;
+  std::vector<std::pair<std::string, std::string>> facts_;  // for checkpoints
   std::map<int, int64_t> packs_by_size_;
-  std::unique_ptr<EventFile> events_;  // rank 0
+  // Rank 0.
+  std::unique_ptr<MetricsFile> metrics_file_, eval_file_;
+  std::unique_ptr<EventFile> events_;
+  std::optional<CheckpointSaver> saver_;
 };
 
 StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
@@ -137,43 +141,85 @@ StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
   return metrics;
 }
 
-void TrainingRun::evaluate_after(int64_t step, MetricsFile* file) {
+void TrainingRun::evaluate_after(int64_t step) {
   session_.enter("evaluation", step);
   const Evaluation evaluation = evaluate(*files_.eval_data, score_dataset(session_, model_, *files_.eval_data));
   if (!session_.is_main()) return;
   const EvalMetrics metrics{step, evaluation.loss, evaluation.accuracy};
-  file->append(to_json_line(metrics));
+  eval_file_->append(to_json_line(metrics));
   events_->append(step, scalars_of(metrics));
   log::info(fmt::format("ringfold: step {}: held-out loss {:.4f}, samples all right {:.1f} %", step, evaluation.loss,
                         100 * evaluation.accuracy));
 }
 
-int TrainingRun::run() {
-  if (settings_.objective == Objective::kGrpo) rl_ = rl_fields(session_, model_, files_.data);
+void TrainingRun::save_after(int64_t step) {
+  if (session_.is_main()) {
+    // A checkpoint's steps shall be in the records on the disk.
+    for (const std::string& records : record_files(settings_.output_dir)) flush_file(records);
+    CheckpointState state;
+    state.step = step;
+    state.world_size = session_.env.world_size;
+    state.packs_by_size = packs_by_size_;
+    state.facts = facts_;
+    saver_->save(capture_checkpoint(std::move(state), model_, flat_, optimizer_, rl_, settings_.async_save));
+  }
+  require_saved();
+}
+
+void TrainingRun::require_saved() {
+  const bool failed = saver_ && saver_->failure();
+  if (session_.collectives().all_gather_double(failed ? 1 : 0, "checkpoint").front() == 0) return;
+  if (failed) throw *saver_->failure();
+  throw ReportedElsewhere(ExitCode::kFailure);
+}
+
+void TrainingRun::open_output() {
+  rewind_output(settings_.output_dir, first_step_ - 1);
+  metrics_file_ = std::make_unique<MetricsFile>(settings_.output_dir + "/metrics.jsonl");
+  events_ = std::make_unique<EventFile>(settings_.output_dir + "/tensorboard");
+  if (files_.eval_data) eval_file_ = std::make_unique<MetricsFile>(settings_.output_dir + "/eval.jsonl");
+  if (settings_.save) {
+    saver_.emplace(CheckpointSaver::Options{checkpoints_folder(settings_.output_dir), settings_.save_total_limit,
+                                            settings_.async_save, nullptr});
+  }
+}
+
+void TrainingRun::begin(std::optional<ResumePoint> point) {
+  facts_ = run_facts(session_, files_);
+  Resumed resumed = resume_run(session_, point, facts_, flat_, optimizer_);
+  first_step_ = resumed.step + 1;
+  packs_by_size_ = std::move(resumed.packs_by_size);
+  if (settings_.objective == Objective::kGrpo) {
+    rl_ = rl_fields(session_, model_, files_.data, std::move(resumed.old_log_probs));
+  }
+  if (session_.is_main()) open_output();
+  if (resumed.step == 0 && files_.eval_data && settings_.eval_interval > 0) evaluate_after(0);
+}
+
+int TrainingRun::run(std::optional<ResumePoint> point) {
   const auto count = static_cast<int64_t>(files_.data.samples.size());
   const int64_t total = total_steps(settings_, steps_per_epoch(count, settings_.global_batch_size));
   const int64_t last = settings_.stop_after_steps > 0 ? std::min(total, settings_.stop_after_steps) : total;
+  begin(std::move(point));
 
-  std::unique_ptr<MetricsFile> metrics_file, eval_file;
-  if (session_.is_main()) {
-    metrics_file = std::make_unique<MetricsFile>(settings_.output_dir + "/metrics.jsonl");
-    events_ = std::make_unique<EventFile>(settings_.output_dir + "/tensorboard");
-    if (files_.eval_data) eval_file = std::make_unique<MetricsFile>(settings_.output_dir + "/eval.jsonl");
-  }
-  if (files_.eval_data && settings_.eval_interval > 0) evaluate_after(0, eval_file.get());
   int signal = 0;
   Progress progress(last, session_.is_main() && settings_.progress);
-  for (int64_t step = 1; step <= last && signal == 0; ++step) {
+  for (int64_t step = first_step_; step <= last && signal == 0; ++step) {
     const StepMetrics metrics = run_step(step, total);
     if (session_.is_main()) {
-      metrics_file->append(to_json_line(metrics));
+      metrics_file_->append(to_json_line(metrics));
       events_->append(step, scalars_of(metrics));
       progress.step(metrics);
     }
     signal = agreed_stop_signal(session_);
-    const bool due = settings_.eval_interval > 0 && step % settings_.eval_interval == 0;
-    if (files_.eval_data && (due || step == last) && signal == 0) evaluate_after(step, eval_file.get());
+    const bool ends = step == last || signal != 0;
+    const auto due = [&](int64_t interval) { return interval > 0 && step % interval == 0; };
+    if (files_.eval_data && (due(settings_.eval_interval) || step == last) && signal == 0) evaluate_after(step);
+    if (settings_.save && (due(settings_.save_interval) || ends)) save_after(step);
+    if (settings_.async_save) require_saved();
   }
+  if (saver_) saver_->finish();
+  require_saved();
   session_.enter("saving", last);
   if (session_.is_main()) {
     export_hf(model_, settings_.output_dir + "/hf");
@@ -191,6 +237,7 @@ int TrainingRun::run() {
 }  // namespace
 
 int run_training(const RunSettings& settings) {
+  std::optional<ResumePoint> point;
   StartedRun started = start_run(settings, [&](const Topology& topology) {
     if (settings.output_dir.empty()) throw UsageError("[settings] --output-dir is missing. Hint: --output-dir RUN");
     std::error_code error;
@@ -199,14 +246,14 @@ int run_training(const RunSettings& settings) {
       throw UsageError(fmt::format("[settings] --output-dir {}: {}. Hint: choose a folder you may write to",
                                    settings.output_dir, error.message()));
     }
-    refuse_second_run(settings);
+    if (read_launch_env().rank == Rank(0)) point = find_resume_point(settings);
     if (!settings.dump_gradients.empty()) require_writable(settings.dump_gradients, "--dump-gradients");
     return load_files(settings, topology);
   });
   return run_with_others(*started.session, [&](Session& session) {
     std::signal(SIGTERM, remember_signal);
     std::signal(SIGINT, remember_signal);
-    return TrainingRun(session, started.files, *started.model).run();
+    return TrainingRun(session, started.files, *started.model).run(std::move(point));
   });
 }
 
