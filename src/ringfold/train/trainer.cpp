@@ -11,6 +11,7 @@
 #include "ringfold/base/log.h"
 #include "ringfold/data/order.h"
 #include "ringfold/report/event_file.h"
+#include "ringfold/report/timeline.h"
 #include "ringfold/train/log_probs.h"
 #include "ringfold/train/rl_fields.h"
 #include "ringfold/train/schedule.h"
@@ -92,7 +93,8 @@ class TrainingRun {
   TrainState state_;
   RlFields rl_;
   std::map<int, int64_t> packs_by_size_;
-  std::unique_ptr<EventFile> events_;  // rank 0
+  std::unique_ptr<EventFile> events_;       // rank 0
+  std::unique_ptr<MetricsFile> timelines_;  // rank 0
 };
 
 StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
@@ -113,6 +115,7 @@ StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
   for (const auto& [size, packs] : metrics.cp_histogram) packs_by_size_[size] += packs;
   if (session_.is_main()) {
     if (settings_.dump_plans) write_plan(session_, step, report.plan);
+    timelines_->append(to_json_line(make_timeline(step, 1e3 * report.step_ms, report.plan, report.pack_us)));
   }
   return metrics;
 }
@@ -136,6 +139,7 @@ int TrainingRun::run() {
   std::unique_ptr<MetricsFile> metrics_file, eval_file;
   if (session_.is_main()) {
     metrics_file = std::make_unique<MetricsFile>(settings_.output_dir + "/metrics.jsonl");
+    timelines_ = std::make_unique<MetricsFile>(settings_.output_dir + "/timeline.jsonl");
     events_ = std::make_unique<EventFile>(settings_.output_dir + "/tensorboard");
     if (files_.eval_data) eval_file = std::make_unique<MetricsFile>(settings_.output_dir + "/eval.jsonl");
   }
