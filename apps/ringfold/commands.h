@@ -43,9 +43,6 @@ struct CommandOptions {
   // report
   std::string run_dir, report_file;  // report_file empty: report.html in the run's folder
 
-  // plan, simulate, report
-  std::string cost_model = "qwen3-4b";  // or a FILE.toml
-
   // plan, simulate
   std::vector<std::string> skip_passes;
   std::string law;  // or one of the other sources of lengths

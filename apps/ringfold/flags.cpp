@@ -125,7 +125,8 @@ std::function<void(const std::string&, const std::string&)> list_of(const std::v
   };
 }
 
-void add_parallel(Table& table, ParallelSettings& s, CommandOptions& options) {
+void add_parallel(Table& table, RunSettings& run, CommandOptions& options) {
+  ParallelSettings& s = run.parallel;
   table.in("Parallelism", kPlan | kRuns)
       .toggle("dynamic-context-parallel", "choose the CP size of every micro-batch", s.dynamic_context_parallel)
       .toggle("use-dynamic-batch-size", "pack samples up to --max-tokens-per-gpu instead of one sample a micro-batch",
@@ -173,6 +174,10 @@ void add_parallel(Table& table, ParallelSettings& s, CommandOptions& options) {
       .choice("static-balance", "what --cp-policy static balances; arrival: nothing [tokens]",
               {{"tokens", "work", "arrival"}, {}},
               [&s](size_t index) { s.static_balance = static_cast<PackBalance>(index); });
+  table.by(kDryRuns | kReport | kRuns)
+      .text("cost-model", fmt::format("{}|FILE.toml", fmt::join(cost_model_choices(), "|")),
+            "what packs are predicted to cost [runs: an H200 with their model; plan, simulate, report: qwen3-4b]",
+            run.cost_model);
   table.by(kDryRuns).integer("world-size", "number of ranks to plan for (other commands take it from their launcher)",
                              s.world_size, 1, kMaxRanks, &options.world_size_given);
 }
@@ -288,10 +293,6 @@ void add_single_commands(Table& table, CommandOptions& options) {
       .text("trace", "FILE", "write a Chrome trace of the ranks, for Perfetto (ui.perfetto.dev)", options.trace_file)
       .by(kDryRuns)
       .toggle("timing", "add the time that planning took, and each pass of `mixed`", options.timing)
-      .by(kDryRuns | kReport)
-      .text("cost-model", fmt::format("{}|FILE.toml", fmt::join(cost_model_choices(), "|")),
-            fmt::format("shape and machine that predicted times are for [{}]", options.cost_model), options.cost_model)
-      .by(kDryRuns)
       .list("skip-passes", "P,P,...", fmt::format("passes of `mixed` to leave out: {}", fmt::join(pass_names(), ", ")),
             list_of(pass_names(), options.skip_passes));
   std::vector<std::string> laws;
@@ -314,9 +315,12 @@ void add_single_commands(Table& table, CommandOptions& options) {
       .list("policies", "P,P,...",
             fmt::format("policies to alternate; the first is the baseline [{}]", fmt::join(bench.policies, ",")),
             list_of(policy_choices(), bench.policies))
-      .integer("steps", fmt::format("steps measured for each policy [{}]", bench.steps), bench.steps, 1)
+      .integer("steps", fmt::format("steps measured for each policy, or runs of each pack [{}]", bench.steps),
+               bench.steps, 1)
       .integer("warmup-steps", fmt::format("steps run before and thrown away [{}]", bench.warmup_steps),
                bench.warmup_steps, 0)
+      .text("calibrate", "FILE.toml", "time packs of its own and fit a --cost-model to them, instead of policies",
+            bench.calibrate)
       .text("profile", "FILE", "kernel times of one more step of each policy (GPU)", bench.profile)
       .toggle("update", "update the weights too, as training does [no]", bench.update)
       .number("peak-tflops", "peak TFLOP/s of one device, for MFU; 0: not shown", bench.peak_tflops, 0);
@@ -329,7 +333,7 @@ void add_single_commands(Table& table, CommandOptions& options) {
 
 std::vector<Flag> make_flags(RunSettings& settings, CommandOptions& options) {
   Table table;
-  add_parallel(table, settings.parallel, options);
+  add_parallel(table, settings, options);
   add_data(table, settings, options);
   add_model(table, settings);
   add_objective(table, settings);

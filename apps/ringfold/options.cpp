@@ -275,6 +275,10 @@ ParsedCommand parse_command(Command command, const std::vector<std::string>& arg
   ParsedCommand parsed;
   // Bare lengths have an order that means something; training shuffles.
   if (command == Command::kPlan || command == Command::kSimulate) parsed.settings.shuffle = false;
+  // Without a model to plan for.
+  if (command == Command::kPlan || command == Command::kSimulate || command == Command::kReport) {
+    parsed.settings.cost_model = "qwen3-4b";
+  }
   const std::vector<Flag> flags = make_flags(parsed.settings, parsed.options);
   std::vector<std::string> own = arguments;
   if (command == Command::kLaunch) {

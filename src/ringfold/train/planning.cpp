@@ -5,8 +5,23 @@
 #include <chrono>
 
 #include "ringfold/mesh/failure.h"
+#include "ringfold/report/cost_model_file.h"
 
 namespace ringfold {
+
+ModelShape model_shape(const ModelConfig& config) {
+  return {.active_parameters = static_cast<double>(config.matrix_parameter_count()),
+          .layers = static_cast<int>(config.num_hidden_layers),
+          .query_width = static_cast<double>(config.num_attention_heads * config.head_dim),
+          .kv_width = static_cast<double>(config.num_key_value_heads * config.head_dim)};
+}
+
+CostModel cost_model_of_run(const RunSettings& settings, const ModelConfig& config, const Topology& topology) {
+  CostModel cost =
+      settings.cost_model.empty() ? CostModel::on_h200(model_shape(config)) : cost_model_of(settings.cost_model);
+  cost.comm = topology.cp_comm_type;
+  return cost;
+}
 
 AgreedPlan agree_on_plan(Session& session, const StepBatch& batch, int64_t budget, int64_t step) {
   const auto begin = std::chrono::steady_clock::now();
@@ -14,6 +29,7 @@ AgreedPlan agree_on_plan(Session& session, const StepBatch& batch, int64_t budge
   request.samples = batch.lengths();
   request.topology = session.topology;
   request.budget = budget;
+  request.cost = session.cost;
   Result<Plan> result = make_plan(request);
   if (!result.ok()) throw Error(ExitCode::kNoPlan, fmt::format("[plan] step {}: {}", step, result.reason()));
   AgreedPlan agreed{std::move(result).value(), 0};

@@ -1,11 +1,18 @@
 // The plan of a step as the run uses it: made on every rank, compared before use.
 #pragma once
 
+#include "ringfold/models/common/config.h"
 #include "ringfold/plan/planner.h"
 #include "ringfold/train/batch.h"
 #include "ringfold/train/session.h"
 
 namespace ringfold {
+
+// What predicted times need of a dense model.
+ModelShape model_shape(const ModelConfig& config);
+// The costs that the settings name: --cost-model, else those of an H200 with this model. UsageError and DataError as in
+// report/cost_model_file.h.
+CostModel cost_model_of_run(const RunSettings& settings, const ModelConfig& config, const Topology& topology);
 
 struct AgreedPlan {
   Plan plan;

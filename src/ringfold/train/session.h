@@ -12,6 +12,7 @@
 #include "ringfold/mesh/launch_env.h"
 #include "ringfold/mesh/mesh.h"
 #include "ringfold/mesh/rendezvous.h"
+#include "ringfold/plan/cost_model.h"
 #include "ringfold/plan/settings.h"
 #include "ringfold/train/settings.h"
 
@@ -21,6 +22,7 @@ struct Session {
   RunSettings settings;
   LaunchEnv env;
   Topology topology;
+  CostModel cost = CostModel::qwen3_4b_h200();  // of every plan of the run; start_run sets that of --cost-model
   LaneRank lane_rank{0};
   at::Device device = at::kCPU;
   Exchange* exchange = nullptr;

@@ -26,6 +26,9 @@ struct RunSettings {
   std::string recompute = "none";         // none | selective (GPU) | full
   std::string attention_kernel = "auto";  // auto | flash | cudnn | reference
 
+  // What plans take their times from: a built-in cost model or a FILE.toml; empty: an H200 with this run's model.
+  std::string cost_model;
+
   // Data.
   std::string data_file;
   std::string tokenizer_dir;   // --tokenizer: for samples that are text; empty: they are refused

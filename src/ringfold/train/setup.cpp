@@ -10,7 +10,9 @@
 #include "ringfold/base/hash.h"
 #include "ringfold/base/log.h"
 #include "ringfold/data/jsonl.h"
+#include "ringfold/report/cost_model_file.h"
 #include "ringfold/report/metrics.h"
+#include "ringfold/train/planning.h"
 
 namespace ringfold {
 namespace {
@@ -40,6 +42,12 @@ uint64_t weight_digest(const DenseModel& model) {
     hash.add(std::string_view(parameter.name));
     hash.add(folded);
   }
+  return hash.value();
+}
+
+uint64_t cost_digest(const CostModel& cost) {
+  Hash hash;
+  hash.add(std::string_view(cost_model_to_toml(cost, "")));
   return hash.value();
 }
 
@@ -116,6 +124,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
       {"--static-balance", text(static_cast<int>(t.static_balance))},
       {"--execution", std::string(to_string(t.execution))},
       {"--cp-comm-type", std::string(to_string(t.cp_comm_type))},
+      {"--cost-model", fmt::format("digest {:016x}", cost_digest(session.cost))},
   };
   // One line a fact: a config.json has many.
   for (auto& [name, value] : facts) std::replace(value.begin(), value.end(), '\n', ' ');
@@ -208,10 +217,13 @@ std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelC
 
 StartedRun start_run(const RunSettings& settings, const std::function<LoadedFiles(const Topology&)>& load) {
   StartedRun run;
+  CostModel cost;
   run.session = start_session(settings, [&](const Session& session) {
     run.files = load(session.topology);
+    cost = cost_model_of_run(settings, run.files.config, session.topology);
     run.model = make_model(settings, run.files.config, session.device);
   });
+  run.session->cost = std::move(cost);
   // The digests read all data and weights: only where there is somebody to compare them with.
   if (run.session->env.world_size > 1) {
     auto facts = run_facts(*run.session, run.files);

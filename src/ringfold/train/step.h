@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ringfold/device/device.h"
 #include "ringfold/models/qwen3/model.h"
 #include "ringfold/report/metrics.h"
 #include "ringfold/train/batch.h"
@@ -29,6 +30,7 @@ struct StepReport {
   double grad_norm = 0;
   bool updated = false;           // false for a step without loss tokens
   std::vector<double> busy_ms;    // per lane rank: time inside its own packs
+  std::vector<double> pack_us;    // their start and end by rank, as make_timeline takes them
   double exposed_ms = 0;          // largest over ranks
   int64_t peak_memory_bytes = 0;  // max RSS, on a GPU allocated memory; largest over ranks
   double plan_ms = 0;
@@ -36,9 +38,9 @@ struct StepReport {
 };
 
 // Forward and backward of this rank's packs: accumulates into flat.gradients(), which must be zero. Gradients and sums
-// are local until reduced.
+// are local until reduced. `packs` gets a begin and an end for each of them.
 LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, const Plan& plan, int64_t step,
-                   double* busy_ms);
+                   StreamTimer& packs);
 
 // The whole step: plan, packs, one reduction over the lane, clip, update.
 StepReport train_step(Session& session, TrainState& state, const StepBatch& batch, int64_t step, double lr);

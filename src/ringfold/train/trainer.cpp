@@ -15,6 +15,7 @@
 #include "ringfold/data/order.h"
 #include "ringfold/mesh/failure.h"
 #include "ringfold/report/event_file.h"
+#include "ringfold/report/timeline.h"
 #include "ringfold/train/checkpoint_saver.h"
 #include "ringfold/train/log_probs.h"
 #include "ringfold/train/resume.h"
@@ -113,7 +114,7 @@ class TrainingRun {
   std::vector<std::pair<std::string, std::string>> facts_;  // for checkpoints
   std::map<int, int64_t> packs_by_size_;
   // Rank 0.
-  std::unique_ptr<MetricsFile> metrics_file_, eval_file_;
+  std::unique_ptr<MetricsFile> metrics_file_, eval_file_, timelines_;
   std::unique_ptr<EventFile> events_;
   std::optional<CheckpointSaver> saver_;
 };
@@ -137,6 +138,7 @@ StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
   for (const auto& [size, packs] : metrics.cp_histogram) packs_by_size_[size] += packs;
   if (session_.is_main()) {
     if (settings_.dump_plans) write_plan(session_, step, report.plan);
+    timelines_->append(to_json_line(make_timeline(step, 1e3 * report.step_ms, report.plan, report.pack_us)));
   }
   return metrics;
 }
@@ -153,6 +155,7 @@ void TrainingRun::evaluate_after(int64_t step) {
 }
 
 void TrainingRun::save_after(int64_t step) {
+  session_.enter("saving", step);
   if (session_.is_main()) {
     // A checkpoint's steps shall be in the records on the disk.
     for (const std::string& records : record_files(settings_.output_dir)) flush_file(records);
@@ -176,6 +179,7 @@ void TrainingRun::require_saved() {
 void TrainingRun::open_output() {
   rewind_output(settings_.output_dir, first_step_ - 1);
   metrics_file_ = std::make_unique<MetricsFile>(settings_.output_dir + "/metrics.jsonl");
+  timelines_ = std::make_unique<MetricsFile>(settings_.output_dir + "/timeline.jsonl");
   events_ = std::make_unique<EventFile>(settings_.output_dir + "/tensorboard");
   if (files_.eval_data) eval_file_ = std::make_unique<MetricsFile>(settings_.output_dir + "/eval.jsonl");
   if (settings_.save) {
