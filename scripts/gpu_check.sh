@@ -113,7 +113,7 @@ if wants faults && [ "$gpus" -ge 2 ]; then
       --global-batch-size 8 --comm-timeout-seconds 10 --output-dir "$work/lost_$signal" >"$work/lost" 2>&1 &
     job=$!
     for _ in $(seq 60); do [ -s "$work/lost_$signal/metrics.jsonl" ] && break; sleep 0.5; done
-    victim="$(pgrep -P $job -f ringfold-cuda | tail -n 1)"
+    victim="$(pgrep -P $job | tail -n 1)"
     kill -$signal "$victim"; begin=$EPOCHREALTIME; rc=0
     timeout 40 tail --pid=$job -f /dev/null || { rc=124; kill -9 $job; }
     wait $job; ended=$?

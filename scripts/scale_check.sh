@@ -27,12 +27,17 @@ echo "commit $git_commit, $ranks ranks on $device" | tee -a "$table"
 workload() {
   local name="$1" model="$2" law="$3" budget="$4" s="$5" batch="$6" log; shift 6
   log="$out/$(echo "$name" | tr -c 'A-Za-z0-9\n' _).log"
-  local steps=3
-  timeout -k 5 150 "$ringfold" launch -n "$ranks" -- bench --json --model-config "$models/$model.json" --law "$law" \
-    --samples $((batch * (steps + 1))) --global-batch-size "$batch" --device $device --dtype $dtype --recompute $recompute \
-    --dynamic-context-parallel --use-dynamic-batch-size --max-tokens-per-gpu "$budget" \
-    --rollout-max-context-len $((budget * s)) --skip-bad-samples --calculate-per-token-loss --update \
-    --log-prob-chunk-tokens 4096 --peak-tflops 989 --log-level warning --warmup-steps 1 --steps $steps \
+  local steps=3 cost="$out/cost_${model}_$budget.toml"
+  local common=(--model-config "$models/$model.json" --device $device --dtype $dtype --recompute $recompute
+    --dynamic-context-parallel --use-dynamic-batch-size --max-tokens-per-gpu "$budget" --calculate-per-token-loss
+    --rollout-max-context-len $((budget * s)) --log-prob-chunk-tokens 4096 --log-level warning)
+  if [ ! -e "$cost" ]; then
+    timeout -k 5 120 "$ringfold" launch -n "$ranks" -- bench "${common[@]}" --steps 2 --calibrate "$cost" >"$cost.log" 2>&1 || {
+      echo "$name: calibration FAILED, see $cost.log" | tee -a "$table"; tail -n 5 "$cost.log"; return 1; }
+  fi
+  timeout -k 5 150 "$ringfold" launch -n "$ranks" -- bench --json "${common[@]}" --law "$law" \
+    --samples $((batch * (steps + 1))) --global-batch-size "$batch" --skip-bad-samples --update --cost-model "$cost" \
+    --peak-tflops 989 --warmup-steps 2 --steps $steps \
     --policies static,static_work,uniform,mixed "$@" >"$log" 2>&1 || { echo "$name: FAILED, see $log" | tee -a "$table"; tail -n 5 "$log"; return 1; }
   python3 - "$log" "$name" "$raw" <<'PY' | tee -a "$table"
 import json, sys
@@ -49,7 +54,7 @@ PY
 }
 failed=0
 if [ $device = cpu ]; then
-  workload "tiny model, lognormal lengths" tiny mega 1024 8 16 || failed=1
+  workload "tiny model, lognormal lengths" tiny mega $((8192 / ranks)) "$ranks" $((2 * ranks)) || failed=1
 else
   workload "Megatron's lognormal" megatron_small mega 4096 2 $((64 * ranks)) || failed=1
   workload "Qwen3-4B, multimodal lengths, S 2" qwen3_4b mm 16384 2 $((16 * ranks)) || failed=1
