@@ -92,7 +92,7 @@ fi
 if wants parity && [ "$gpus" -ge 2 ]; then
   for policy in static uniform mixed; do
     step "100 steps, $policy" 120 "${run2[@]}" train "${common[@]}" "${layout[@]}" --dtype bfloat16 --recompute selective \
-      --cp-policy $policy --global-batch-size 8 --max-steps 100 --lr 1e-3 --output-dir "$work/long_$policy"
+      --cp-policy $policy --global-batch-size 8 --max-steps 100 --lr 1e-4 --output-dir "$work/long_$policy"
   done
   step "losses of 100 steps agree" 20 python3 - "$work" <<'PY'
 import json, sys
