@@ -4,23 +4,12 @@
 #include <cstdio>
 #include <fstream>
 #include "ringfold/report/cost_model_file.h"
+#include "ringfold/report/timeline.h"
 #include "ringfold/train/planning.h"
 #include "train/train_fixture.h"
 
 namespace ringfold {
 namespace {
-
-Session session_at(RankContext& at, const RunSettings& settings) {
-  Session session;
-  session.settings = settings;
-  session.env.rank = at.rank;
-  session.env.world_size = at.world;
-  session.topology = derive_topology(settings.parallel);
-  session.lane_rank = at.lane_rank;
-  session.exchange = &at.exchange;
-  session.reductions = &at.collectives;
-  return session;
-}
 
 TEST(Calibration, times_packs_of_every_size_and_all_ranks_agree) {
   log::set_level(log::Level::kWarning);

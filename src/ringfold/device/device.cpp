@@ -51,6 +51,7 @@ at::Device open_device(const std::string& name, int local_rank) {
 
 at::Tensor to_device(const at::Tensor& host, at::Device device) {
   if (device.is_cpu()) return host;
+  if (host.numel() == 0) return host.to(device);
   return host.pin_memory().to(device, /*non_blocking=*/true);
 }
 

@@ -29,7 +29,9 @@ Plan plan_of(const CalibrationPack& pack, const Topology& topology, int64_t runs
   const CpSize c = pack.cp_size;
   MicroStep micro_step;
   for (int first = 0; first + c.value() <= topology.lane_size(); first += c.value()) {
-    PlannedGroup group{.cp_size = c, .first_rank = LaneRank(first)};
+    PlannedGroup group;
+    group.cp_size = c;
+    group.first_rank = LaneRank(first);
     int64_t load = 0;
     for (size_t i = 0; i < pack.lengths.size(); ++i) {
       group.samples.emplace_back(static_cast<int64_t>(i));
@@ -53,6 +55,23 @@ std::vector<double> slowest_rank_us(Session& session, const std::vector<StreamTi
   }
   session.collectives().all_reduce_max(times, "times of a pack");
   return {times.const_data_ptr<double>(), times.const_data_ptr<double>() + runs};
+}
+
+// The model that the fit starts from, with attention rates down to the shortest chunk measured: on CPUs they do not
+// fall off as on the GPU that it is of.
+CostModel with_short_chunks(CostModel model, const std::vector<MeasuredPack>& measured) {
+  double shortest = model.rate_length_tokens.front();
+  for (const MeasuredPack& m : measured) {
+    for (const int64_t length : m.pack.lengths) {
+      shortest = std::min(shortest, static_cast<double>(length) / m.pack.cp_size.value());
+    }
+  }
+  std::vector<double>&lengths = model.rate_length_tokens, &rates = model.rate_flops_per_us;
+  while (lengths.front() / 2 >= std::max(shortest, 1.0)) {
+    lengths.insert(lengths.begin(), lengths.front() / 2);
+    rates.insert(rates.begin(), rates.front() / 2);
+  }
+  return model;
 }
 
 std::string describe(const CalibrationPack& pack) {
@@ -126,11 +145,13 @@ std::vector<TimedPack> time_packs(Session& session, TrainState& state, const std
     std::iota(indices.begin(), indices.end(), 0);
     const StepBatch batch(data, indices, session.settings.loss_aggregation);
     state.flat.zero_gradients();
+    PreparedStep prepared{batch, {plan_of(pack, session.topology, runs), 0}, {}};
+    prepared.inputs = prepare_inputs(session, batch, prepared.planned.plan);
     // Else a group's first run would wait for the rank that makes its samples last.
     session.collectives().barrier("next pack");
     StreamTimer clock(session.device);
     clock.start();
-    run_packs(session, state, batch, plan_of(pack, session.topology, runs), static_cast<int64_t>(timed.size()), clock);
+    run_packs(session, state, prepared, static_cast<int64_t>(timed.size()), clock);
     std::vector<double> us = slowest_rank_us(session, clock.take_spans(), runs);
     us.erase(us.begin(), us.begin() + bench.warmup_steps);
     const auto [fastest, slowest] = std::minmax_element(us.begin(), us.end());
@@ -145,7 +166,7 @@ void run_calibration(Session& session, TrainState& state, const BenchSettings& b
   if (!session.is_main()) return;
   std::vector<MeasuredPack> measured;
   for (const TimedPack& t : timed) measured.push_back(t.measured);
-  const Calibration fit = calibrate(measured, session.cost);
+  const Calibration fit = calibrate(measured, with_short_chunks(session.cost, measured));
   const RunSettings& s = session.settings;
   const std::string machine =
       fmt::format("{} rank(s) of {} ({}, {} layers, {}, recompute {}, at most {} tokens a rank)",

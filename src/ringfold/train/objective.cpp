@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "ringfold/device/device.h"
+
 namespace ringfold {
 
 void LossSums::add(const LossSums& other) {
@@ -19,6 +21,10 @@ TokenTerms TokenTerms::rows(int64_t begin, int64_t count) const {
   // Without an RL objective the terms of RL have no rows.
   const auto part = [&](const at::Tensor& x) { return x.size(0) > 0 ? x.narrow(0, begin, count) : x; };
   return {part(weight_n), part(old_log_prob_n), part(advantage_n)};
+}
+
+TokenTerms TokenTerms::on(at::Device device) const {
+  return {to_device(weight_n, device), to_device(old_log_prob_n, device), to_device(advantage_n, device)};
 }
 
 LossSums read_sums(const std::vector<at::Tensor>& packs) {

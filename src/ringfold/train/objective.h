@@ -21,6 +21,7 @@ struct TokenTerms {
   at::Tensor advantage_n;     // RL only
 
   TokenTerms rows(int64_t begin, int64_t count) const;
+  TokenTerms on(at::Device device) const;
 };
 
 // Sums over tokens, added up over packs and ranks; what metrics are made of.

@@ -23,7 +23,7 @@ CostModel cost_model_of_run(const RunSettings& settings, const ModelConfig& conf
   return cost;
 }
 
-AgreedPlan agree_on_plan(Session& session, const StepBatch& batch, int64_t budget, int64_t step) {
+TimedPlan plan_step(const Session& session, const StepBatch& batch, int64_t budget, int64_t step) {
   const auto begin = std::chrono::steady_clock::now();
   PlanRequest request;
   request.samples = batch.lengths();
@@ -32,10 +32,13 @@ AgreedPlan agree_on_plan(Session& session, const StepBatch& batch, int64_t budge
   request.cost = session.cost;
   Result<Plan> result = make_plan(request);
   if (!result.ok()) throw Error(ExitCode::kNoPlan, fmt::format("[plan] step {}: {}", step, result.reason()));
-  AgreedPlan agreed{std::move(result).value(), 0};
-  agreed.plan_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  TimedPlan planned{std::move(result).value(), 0};
+  planned.plan_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return planned;
+}
 
-  const uint64_t mine = plan_fingerprint(agreed.plan);
+void require_same_plan(Session& session, const Plan& plan, int64_t step) {
+  const uint64_t mine = plan_fingerprint(plan);
   const std::vector<uint64_t> all = session.collectives().all_gather_u64(mine, "plan fingerprint");
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
@@ -46,7 +49,12 @@ AgreedPlan agree_on_plan(Session& session, const StepBatch& batch, int64_t budge
         "ranks run the same binary on the same data file?",
         step, rank, all[rank], all[0]));
   }
-  return agreed;
+}
+
+Plan agree_on_plan(Session& session, const StepBatch& batch, int64_t budget, int64_t step) {
+  Plan plan = plan_step(session, batch, budget, step).plan;
+  require_same_plan(session, plan, step);
+  return plan;
 }
 
 }  // namespace ringfold

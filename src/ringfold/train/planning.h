@@ -14,13 +14,17 @@ ModelShape model_shape(const ModelConfig& config);
 // report/cost_model_file.h.
 CostModel cost_model_of_run(const RunSettings& settings, const ModelConfig& config, const Topology& topology);
 
-struct AgreedPlan {
+struct TimedPlan {
   Plan plan;
   double plan_ms = 0;  // largest over ranks would need a collective; this rank's
 };
 
-// Plans the batch with the budget and compares the fingerprint over the lane. Throws RunError naming the ranks that
-// planned differently, and Error(kNoPlan) with the planner's reason when there is no plan.
-AgreedPlan agree_on_plan(Session& session, const StepBatch& batch, int64_t budget, int64_t step);
+// Plans the batch with the budget; touches nothing else, on any thread. Error(kNoPlan) with the planner's reason when
+// there is no plan.
+TimedPlan plan_step(const Session& session, const StepBatch& batch, int64_t budget, int64_t step);
+// Compares the fingerprint over the lane. RunError naming the ranks that planned differently.
+void require_same_plan(Session& session, const Plan& plan, int64_t step);
+// Both.
+Plan agree_on_plan(Session& session, const StepBatch& batch, int64_t budget, int64_t step);
 
 }  // namespace ringfold

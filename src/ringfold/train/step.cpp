@@ -77,9 +77,11 @@ void gather_usage(Session& session, const std::vector<StreamTimer::Span>& spans,
 
 }  // namespace
 
-LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, const Plan& plan, int64_t step,
+LossSums run_packs(Session& session, TrainState& state, const PreparedStep& prepared, int64_t step,
                    StreamTimer& packs) {
+  const Plan& plan = prepared.planned.plan;
   std::vector<at::Tensor> sums;
+  size_t pack = 0;
   for (size_t m = 0; m < plan.micro_steps.size(); ++m) {
     log_micro_step(session, plan.micro_steps[m]);
     const PlannedGroup* group = plan.micro_steps[m].group_of(session.lane_rank);
@@ -89,7 +91,7 @@ LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, 
     session.enter("forward", step, place.micro_step);
     with_memory_check(*group, place, [&] {
       const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
-      const PackInputs inputs = pack_inputs(batch, *group, context->layout, ScoredRows::kLossTokens, session.device);
+      const PackInputs inputs = on_device(prepared.inputs[pack++], session.device);
       const at::Tensor hidden_nh = hidden_of_pack(state.model, session.settings, inputs, context);
       session.enter("backward", step, place.micro_step);  // of the head, whose gradients come with its scores
       const at::Tensor& head = state.model.head_weight();
@@ -113,22 +115,30 @@ LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, 
 StepReport train_step(Session& session, TrainState& state, const StepBatch& batch, int64_t step, double lr) {
   const auto begin = Clock::now();
   session.enter("planning", step);
-  AgreedPlan agreed = agree_on_plan(session, batch, session.topology.budget, step);
+  PreparedStep prepared = prepare_step(session, batch, step);
+  prepared.waited_ms = ms_since(begin);
+  return train_step(session, state, prepared, step, lr);
+}
+
+StepReport train_step(Session& session, TrainState& state, PreparedStep& prepared, int64_t step, double lr) {
+  const auto begin = Clock::now();
+  const StepBatch& batch = prepared.batch;
+  require_same_plan(session, prepared.planned.plan, step);
   StreamTimer packs(session.device);
   packs.start();
-  StepReport report;
-  report.plan = std::move(agreed.plan);
-  report.plan_ms = agreed.plan_ms;
 
   state.flat.zero_gradients();
   session.exchange->take_usage();  // what forward-only passes used is not this step's
-  const LossSums local = run_packs(session, state, batch, report.plan, step, packs);
+  const LossSums local = run_packs(session, state, prepared, step, packs);
   const std::vector<StreamTimer::Span> spans = packs.take_spans();
   const double exposed_ms = session.exchange->take_usage().exposed_seconds * 1e3;
 
   session.enter("reduction", step);
   // The reduction starts after this rank's last CP exchange of the step (spec 4). One sum over the lane, no factor.
   session.collectives().all_reduce_sum(state.flat.gradients(), "gradients");
+  StepReport report;
+  report.plan = std::move(prepared.planned.plan);
+  report.plan_ms = prepared.planned.plan_ms;
   report.sums = reduce_sums(session.collectives(), local);
   RINGFOLD_ASSERT(static_cast<int64_t>(report.sums.tokens) == batch.weights.loss_tokens,
                   "the ranks together counted another number of loss tokens than the batch has");
@@ -150,7 +160,7 @@ StepReport train_step(Session& session, TrainState& state, const StepBatch& batc
   }
   synchronize(session.device);
   gather_usage(session, spans, exposed_ms, report);
-  report.step_ms = ms_since(begin);
+  report.step_ms = ms_since(begin) + prepared.waited_ms;
   return report;
 }
 

@@ -12,6 +12,7 @@
 #include "ringfold/train/batch.h"
 #include "ringfold/train/objective.h"
 #include "ringfold/train/optimizer.h"
+#include "ringfold/train/preparation.h"
 #include "ringfold/train/session.h"
 
 namespace ringfold {
@@ -39,10 +40,12 @@ struct StepReport {
 
 // Forward and backward of this rank's packs: accumulates into flat.gradients(), which must be zero. Gradients and sums
 // are local until reduced. `packs` gets a begin and an end for each of them.
-LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, const Plan& plan, int64_t step,
-                   StreamTimer& packs);
+LossSums run_packs(Session& session, TrainState& state, const PreparedStep& prepared, int64_t step, StreamTimer& packs);
 
-// The whole step: plan, packs, one reduction over the lane, clip, update.
+// The whole step: the ranks compare plans, packs, one reduction over the lane, clip, update. Its plan goes to the
+// report.
+StepReport train_step(Session& session, TrainState& state, PreparedStep& prepared, int64_t step, double lr);
+// The same, prepared on the spot.
 StepReport train_step(Session& session, TrainState& state, const StepBatch& batch, int64_t step, double lr);
 
 // CP size -> share of the step's real tokens, for the sizes in use.

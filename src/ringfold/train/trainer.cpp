@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "ringfold/base/log.h"
 #include "ringfold/data/order.h"
@@ -96,7 +98,8 @@ class TrainingRun {
  private:
   void begin(std::optional<ResumePoint> point);
   void open_output();
-  StepMetrics run_step(int64_t step, int64_t total);
+  PreparedStep prepare(int64_t step) const;
+  StepMetrics run_step(int64_t step, int64_t total, int64_t last);
   void evaluate_after(int64_t step);
   // Both end every rank when a checkpoint could not be written.
   void save_after(int64_t step);
@@ -117,24 +120,36 @@ class TrainingRun {
   std::unique_ptr<MetricsFile> metrics_file_, eval_file_, timelines_;
   std::unique_ptr<EventFile> events_;
   std::optional<CheckpointSaver> saver_;
+  std::future<PreparedStep> next_;  // made while a step runs; the last member, so that it ends first
 };
 
-StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
+PreparedStep TrainingRun::prepare(int64_t step) const {
   const auto count = static_cast<int64_t>(files_.data.samples.size());
   const GlobalBatch chosen = global_batch(count, settings_.global_batch_size, step, settings_.seed, settings_.shuffle);
   StepBatch batch(files_.data, chosen.indices, settings_.loss_aggregation);
   if (settings_.objective == Objective::kGrpo) batch.rl = &rl_;
+  PreparedStep prepared = prepare_step(session_, std::move(batch), step);
+  prepared.epochs_done = chosen.epochs_done;
+  return prepared;
+}
+
+StepMetrics TrainingRun::run_step(int64_t step, int64_t total, int64_t last) {
+  session_.enter("planning", step);
+  const auto begin = std::chrono::steady_clock::now();
+  PreparedStep prepared = next_.valid() ? next_.get() : prepare(step);
+  prepared.waited_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  if (step < last) next_ = std::async(std::launch::async, [this, step] { return prepare(step + 1); });
   const double lr = learning_rate(settings_, step, total);
-  const StepReport report = train_step(session_, state_, batch, step, lr);
+  const StepReport report = train_step(session_, state_, prepared, step, lr);
 
   if (!report.updated && session_.is_main()) {
     log::warning(fmt::format("step {}: no loss tokens in the batch; loss 0, weights unchanged", step));
   }
   session_.enter("logging", step);
-  StepMetrics metrics = step_metrics(session_, files_.config, batch, report);
+  StepMetrics metrics = step_metrics(session_, files_.config, prepared.batch, report);
   metrics.step = step;
   metrics.lr = lr;
-  metrics.epoch = chosen.epochs_done;
+  metrics.epoch = prepared.epochs_done;
   for (const auto& [size, packs] : metrics.cp_histogram) packs_by_size_[size] += packs;
   if (session_.is_main()) {
     if (settings_.dump_plans) write_plan(session_, step, report.plan);
@@ -209,7 +224,7 @@ int TrainingRun::run(std::optional<ResumePoint> point) {
   int signal = 0;
   Progress progress(last, session_.is_main() && settings_.progress);
   for (int64_t step = first_step_; step <= last && signal == 0; ++step) {
-    const StepMetrics metrics = run_step(step, total);
+    const StepMetrics metrics = run_step(step, total, last);
     if (session_.is_main()) {
       metrics_file_->append(to_json_line(metrics));
       events_->append(step, scalars_of(metrics));
