@@ -12,7 +12,7 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 
 constexpr double kTimeout = 3;
-constexpr double kSlack = 12;
+constexpr double kSlack = 4;
 
 class BareJob : public Job {
  protected:
@@ -56,7 +56,7 @@ TEST_P(BareFault, every_rank_that_can_speak_names_the_lost_one) {
     const int code = ranks[rank]->wait(kHangSeconds);
     const std::string errors = ranks[rank]->errors();
     EXPECT_EQ(code, 4) << "rank " << rank << ": " << errors;
-    EXPECT_LT(ranks[rank]->lasted(), (action == "stop" ? kTimeout : 0) + kSlack) << errors;
+    EXPECT_LT(waited_seconds(errors), (action == "stop" ? kTimeout : 0) + kSlack) << errors;
     const Strings lines = lines_of(errors);
     ASSERT_EQ(lines.size(), 1U) << "rank " << rank << ": " << errors;
     EXPECT_THAT(lines[0], MatchesRegex("ringfold: error: .*")) << "rank " << rank;

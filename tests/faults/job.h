@@ -12,12 +12,14 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -38,6 +40,17 @@ inline Strings lines_of(const std::string& text) {
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
   return lines;
+}
+
+// The seconds in "after 3.1 s" of a message: how long a rank waited, however long the start took. -1: none.
+inline double waited_seconds(const std::string& message) {
+  for (size_t at = message.find("after "); at != std::string::npos; at = message.find("after ", at + 1)) {
+    const char* begin = message.c_str() + at + 6;
+    char* end = nullptr;
+    const double seconds = std::strtod(begin, &end);
+    if (end != begin && std::string_view(end).starts_with(" s")) return seconds;
+  }
+  return -1;
 }
 
 // One started process; its stderr and stdout lie in files. It leads a process group of its own.
@@ -77,7 +90,6 @@ class Process {
       int status = 0;
       if (waitpid(pid_, &status, WNOHANG) == pid_) {
         code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        lasted_ = seconds();
       } else {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       }
@@ -105,7 +117,6 @@ class Process {
   }
   std::string output() const { return text_of(output_); }
   std::string table_and_errors() const { return text_of(errors_); }
-  double lasted() const { return lasted_; }
   double seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
 
  private:
@@ -118,7 +129,6 @@ class Process {
   Clock::time_point begin_;
   pid_t pid_ = -1;
   int code_ = -1;
-  double lasted_ = 0;
 };
 
 // A folder with a tiny model and data whose steps hold packs of one, two and four ranks, and the flags to train on it.
@@ -126,7 +136,7 @@ class Job : public ::testing::Test {
  protected:
   static constexpr int kRanks = 4;
   // Far above what a job takes when nothing hangs.
-  static constexpr double kHangSeconds = 45;
+  static constexpr double kHangSeconds = 90;
 
   Job() : folder_(std::filesystem::temp_directory_path() / fmt::format("ringfold_job_{}", getpid())) {
     std::filesystem::remove_all(folder_);
