@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Tests, parity and speed on the GPUs of this host; builds nothing. Runs from the bundle that scripts/gpu_bundle.sh makes
 # (or with RINGFOLD_GPU_BUNDLE set to it). Logs go to $OUT (default: a temporary folder); the last lines are the result.
-#   gpu_check.sh [--quick] [--only tests,parity,bench,policies] [--kernels flash,cudnn]
-#   policies needs two GPUs or more: policies side by side on laws of lengths
+#   gpu_check.sh [--quick] [--only tests,parity,faults,kernels,bench,policies] [--kernels flash,cudnn]
+#   policies needs two GPUs or more: scripts/scale_check.sh
 #   --quick   fewer and shorter bench runs
 set -uo pipefail
 bundle="$(cd "${RINGFOLD_GPU_BUNDLE:-$(dirname "$0")}" && pwd)"
 out="${OUT:-$(mktemp -d)}"
-quick=0 only=tests,parity,bench,policies kernels=flash,cudnn
+quick=0 only=tests,parity,faults,kernels,bench,policies kernels=flash,cudnn
 while [ $# -gt 0 ]; do
   case "$1" in
     --quick) quick=1 ;;
@@ -88,6 +88,50 @@ if wants parity; then
   step "logprob 1 GPU" 90 "$ringfold" logprob "${common[@]}" "${one[@]}" --dtype bfloat16 --output "$work/scores.jsonl"
 fi
 
+# The same 100 steps under two policies: mean difference of the losses at most 1e-4.
+if wants parity && [ "$gpus" -ge 2 ]; then
+  for policy in static uniform mixed; do
+    step "100 steps, $policy" 120 "${run2[@]}" train "${common[@]}" "${layout[@]}" --dtype bfloat16 --recompute selective \
+      --cp-policy $policy --global-batch-size 8 --max-steps 100 --lr 1e-4 --output-dir "$work/long_$policy"
+  done
+  step "losses of 100 steps agree" 20 python3 - "$work" <<'PY'
+import json, sys
+losses = {policy: [json.loads(line)["loss"] for line in open(f"{sys.argv[1]}/long_{policy}/metrics.jsonl")]
+          for policy in ("static", "uniform", "mixed")}
+print("first and last loss", {policy: (x[0], x[-1]) for policy, x in losses.items()})
+for policy in ("uniform", "mixed"):
+    gap = sum(abs(a - b) for a, b in zip(losses["static"], losses[policy])) / len(losses["static"])
+    print(f"mean |loss difference| of {len(losses['static'])} steps, static and {policy}: {gap:.3g}")
+    assert len(losses[policy]) == 100 and gap <= 1e-4
+PY
+  tail -n 3 "$work/step" | sed 's/^/  /' | tee -a "$table"
+fi
+# A lost peer ends the job everywhere, with one message: killed, and stopped (SIGSTOP) in the middle of a run.
+if wants faults && [ "$gpus" -ge 2 ]; then
+  for signal in KILL STOP; do
+    "$ringfold" launch -n 2 -- train "${common[@]}" --dynamic-context-parallel --dtype bfloat16 --max-steps 1000000 --epochs 1000000 \
+      --global-batch-size 8 --comm-timeout-seconds 10 --output-dir "$work/lost_$signal" >"$work/lost" 2>&1 &
+    job=$!
+    for _ in $(seq 60); do [ -s "$work/lost_$signal/metrics.jsonl" ] && break; sleep 0.5; done
+    victim="$(pgrep -P $job | tail -n 1)"
+    kill -$signal "$victim"; begin=$EPOCHREALTIME; rc=0
+    timeout 40 tail --pid=$job -f /dev/null || { rc=124; kill -9 $job; }
+    wait $job; ended=$?
+    kill -9 "$victim" 2>/dev/null
+    {
+      echo "=== SIG$signal to rank 1's process: exit code $ended"; tail -n 8 "$work/lost"
+    } >>"$log"
+    verdict="pass, exit $ended"
+    [ $rc = 0 ] && [ $ended != 0 ] || { failed=1; verdict="FAIL($rc, $ended)"; }
+    printf '%-46s %s %6.1f s after\n  %s\n' "a peer gets SIG$signal" "$verdict" \
+      "$(echo "$EPOCHREALTIME $begin" | awk '{print $1 - $2}')" "$(tail -n 2 "$work/lost" | cut -c1-220)" | tee -a "$table"
+  done
+fi
+if wants kernels; then
+  step "kernel rates" 120 "$bundle/bench_gpu_kernels"
+  sed 's/^/  /' "$work/step" | tee -a "$table"
+fi
+
 yes 8192 | head -n 8 >"$work/1x8192"
 yes 2048 | head -n 32 >"$work/4x2048"
 # bench MODEL PACK KERNEL RECOMPUTE [FLAGS]: 8 packs of 8192 tokens a step, optimizer included.
@@ -121,30 +165,9 @@ if wants bench; then
     done
   fi
 fi
-# policies NAME MODEL BUDGET LAW SAMPLES-A-STEP [FLAGS]: the policies alternate, step by step, in one run.
-policies() {
-  local name="$1" model="$2" budget="$3" law="$4" batch="$5"; shift 5
-  step "policies $name" 200 "$ringfold" launch -n "$gpus" -- bench --json --model-config "$bundle/models/$model.json" \
-    --law "$law" --samples $((batch * (steps + 1))) --global-batch-size "$batch" --device cuda --dtype bfloat16 \
-    --recompute selective --dynamic-context-parallel --use-dynamic-batch-size --max-tokens-per-gpu "$budget" \
-    --rollout-max-context-len $((budget * gpus)) --skip-bad-samples --calculate-per-token-loss --update \
-    --log-prob-chunk-tokens 4096 --peak-tflops 989 --log-level warning --warmup-steps 1 --steps "$steps" "$@" || return
-  python3 - "$work/step" "$name" <<'PY' | tee -a "$table"
-import json, sys
-data = json.loads([line for line in open(sys.argv[1]) if line.startswith("{")][-1])
-for row in data["policies"]:
-    shares = " ".join(f"{size}:{100 * share:.0f}%" for size, share in row["cp_token_share"].items())
-    print(f"  {row['policy']:<12} {row['median_ms']:8.1f} ms (predicted {row['predicted_ms']:8.1f}) {row['ratio']:5.2f}x "
-          f"{row['tokens_per_s_per_rank']:7.0f} tok/s/GPU {100 * row['mfu']:5.1f} % MFU, exposed {row['exposed_comm_ms']:6.1f} ms, "
-          f"loss {row['loss']:.6f}, peak {row['peak_memory_bytes'] / 1e9:5.1f} GB, tokens by CP {shares}")
-PY
-}
 if wants policies && [ "$gpus" -ge 2 ]; then
-  steps=$([ $quick = 1 ] && echo 2 || echo 4)
-  policies "Megatron's lognormal" megatron_small 4096 mega 128
-  policies "Qwen3-4B, multimodal lengths" qwen3_4b 16384 mm 32
-  policies "Qwen3-1.7B, conversation lengths" qwen3_1_7b 32768 moon 32
-  [ $quick = 1 ] || policies "Qwen3-1.7B, RL lengths" qwen3_1_7b 16384 rl 64
+  OUT="$out" bash "$bundle/scale_check.sh" || failed=1
+  cat "$out/scale.txt" >>"$table"
 fi
 rm -rf "$work"
 echo "--- result ($gpus GPU(s)); logs in $out"

@@ -12,7 +12,19 @@
 
 namespace ringfold {
 
-enum class Command : unsigned { kPlan, kSimulate, kTrain, kLogprob, kParity, kBench, kRl, kReport, kConvert, kLaunch };
+enum class Command : unsigned {
+  kPlan,
+  kSimulate,
+  kTrain,
+  kLogprob,
+  kParity,
+  kBench,
+  kRl,
+  kReport,
+  kConvert,
+  kLaunch,
+  kDoctor
+};
 
 // What is no part of a run's settings.
 struct CommandOptions {
@@ -31,9 +43,6 @@ struct CommandOptions {
 
   // report
   std::string run_dir, report_file;  // report_file empty: report.html in the run's folder
-
-  // plan, simulate, report
-  std::string cost_model = "qwen3-4b";  // or a FILE.toml
 
   // plan, simulate
   std::vector<std::string> skip_passes;
@@ -65,6 +74,7 @@ int run_bench(const RunSettings& settings, const CommandOptions& options);
 int run_rl_loop(const RunSettings& settings, const CommandOptions& options);
 int run_report(const RunSettings& settings, const CommandOptions& options);
 int run_convert(const RunSettings& settings, const CommandOptions& options);
+int run_doctor(const RunSettings& settings, const CommandOptions& options);
 int run_launch(const RunSettings& settings, const CommandOptions& options);
 
 // Ends a parallel command whose flags are refused: once for all ranks. Returns the exit code.

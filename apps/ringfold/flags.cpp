@@ -26,7 +26,7 @@ constexpr unsigned bits(Commands... commands) {
 constexpr unsigned kPlan = bits(Command::kPlan), kSimulate = bits(Command::kSimulate), kTrain = bits(Command::kTrain),
                    kLogprob = bits(Command::kLogprob), kParity = bits(Command::kParity), kBench = bits(Command::kBench),
                    kRl = bits(Command::kRl), kReport = bits(Command::kReport), kConvert = bits(Command::kConvert),
-                   kLaunch = bits(Command::kLaunch);
+                   kLaunch = bits(Command::kLaunch), kDoctor = bits(Command::kDoctor);
 constexpr unsigned kDryRuns = kPlan | kSimulate;                        // commands that only plan
 constexpr unsigned kRuns = kTrain | kLogprob | kParity | kBench | kRl;  // commands that run a model
 constexpr unsigned kSteps = kTrain | kParity | kBench | kRl;            // ... forward and backward
@@ -127,7 +127,8 @@ std::function<void(const std::string&, const std::string&)> list_of(const std::v
   };
 }
 
-void add_parallel(Table& table, ParallelSettings& s, CommandOptions& options) {
+void add_parallel(Table& table, RunSettings& run, CommandOptions& options) {
+  ParallelSettings& s = run.parallel;
   table.in("Parallelism", kPlan | kRuns)
       .toggle("dynamic-context-parallel", "choose the CP size of every micro-batch", s.dynamic_context_parallel)
       .toggle("use-dynamic-batch-size", "pack samples up to --max-tokens-per-gpu instead of one sample a micro-batch",
@@ -175,6 +176,10 @@ void add_parallel(Table& table, ParallelSettings& s, CommandOptions& options) {
       .choice("static-balance", "what --cp-policy static balances; arrival: nothing [tokens]",
               {{"tokens", "work", "arrival"}, {}},
               [&s](size_t index) { s.static_balance = static_cast<PackBalance>(index); });
+  table.by(kDryRuns | kReport | kRuns)
+      .text("cost-model", fmt::format("{}|FILE.toml", fmt::join(cost_model_choices(), "|")),
+            "what packs are predicted to cost [runs: an H200 with their model; plan, simulate, report: qwen3-4b]",
+            run.cost_model);
   table.by(kDryRuns).integer("world-size", "number of ranks to plan for (other commands take it from their launcher)",
                              s.world_size, 1, kMaxRanks, &options.world_size_given);
 }
@@ -268,21 +273,24 @@ void add_training(Table& table, RunSettings& s) {
       .number("adam-beta1", "first-moment decay of AdamW", s.adam_beta1, 0, 1)
       .number("adam-beta2", "second-moment decay of AdamW", s.adam_beta2, 0, 1)
       .number("adam-eps", "added to the root of the second moment", s.adam_eps, 0)
-      .number("clip-grad", "largest global gradient norm; 0: no clipping", s.clip_grad, 0)
-      .by(kTrain)
-      .list("resume", "never", "every run starts from the beginning [never]",
-            [](const std::string& text, const std::string& where) {
-              if (text == "never") return;
-              throw UsageError(
-                  fmt::format("{}: got \"{}\": resuming is not built yet. Hint: --resume never", where, text));
-            })
-      .not_built("save-interval", "the weights are saved once, at the end of the run");
+      .number("clip-grad", "largest global gradient norm; 0: no clipping", s.clip_grad, 0);
+}
+
+void add_checkpoints(Table& table, RunSettings& s) {
+  table.in("Checkpoints", kTrain)
+      .integer("save-interval", "steps between checkpoints; one is always written at the end [only at the end]",
+               s.save_interval, 1)
+      .integer("save-total-limit", "newest checkpoints kept [all]", s.save_total_limit, 1)
+      .toggle("async-save", "write checkpoints in the background, from a copy in host memory", s.async_save)
+      .toggle("no-save", "write no checkpoint, only the weights at the end", s.save, false)
+      .text("resume", "auto|never|PATH",
+            "go on from the newest whole checkpoint of --output-dir, or from RUN/checkpoints/step_N [never]", s.resume);
 }
 
 void add_output(Table& table, RunSettings& s, CommandOptions& options) {
-  table.in("Output", kUpdates)
-      .text("output-dir", "RUN", "folder of metrics, plans and checkpoints", s.output_dir)
-      .by(kTrain)
+  table.in("Output", kUpdates | kDoctor)
+      .text("output-dir", "RUN", "folder of metrics, plans and checkpoints", s.output_dir);
+  table.by(kTrain)
       .toggle("dump-plans", "write each step's plan to RUN/plan_step_N.json", s.dump_plans)
       .text("dump-gradients", "FILE", "gradients of the first step, before clipping (.safetensors)", s.dump_gradients)
       .by(kUpdates)
@@ -290,10 +298,10 @@ void add_output(Table& table, RunSettings& s, CommandOptions& options) {
       .toggle("no-progress", "do not show steps", s.progress, false);
   table.by(kLogprob).text("output", "FILE", "log-probs, one record a sample (.jsonl)", s.output_file);
   table.by(kConvert).text("output", "DIR", "Hugging Face folder to write", options.output_dir);
-  table.by(kDryRuns | kParity | kBench).toggle("json", "print the result as JSON", options.json);
-  table.by(kRuns).number("comm-timeout-seconds", "a silent rank ends the job after this", s.comm_timeout_seconds, 0.1,
-                         1e6);
-  table.by(kDryRuns | kRuns | kReport | kConvert)
+  table.by(kDryRuns | kParity | kBench | kDoctor).toggle("json", "print the result as JSON", options.json);
+  table.by(kRuns | kDoctor)
+      .number("comm-timeout-seconds", "a silent rank ends the job after this", s.comm_timeout_seconds, 0.1, 1e6);
+  table.by(kDryRuns | kRuns | kReport | kConvert | kDoctor)
       .choice("log-level", "what is logged on stderr", {{"debug", "info", "warning", "error", "off"}, {}}, s.log_level);
 }
 
@@ -336,10 +344,6 @@ void add_single_commands(Table& table, CommandOptions& options) {
       .text("trace", "FILE", "write a Chrome trace of the ranks, for Perfetto (ui.perfetto.dev)", options.trace_file)
       .by(kDryRuns)
       .toggle("timing", "add the time that planning took, and each pass of `mixed`", options.timing)
-      .by(kDryRuns | kReport)
-      .text("cost-model", fmt::format("{}|FILE.toml", fmt::join(cost_model_choices(), "|")),
-            fmt::format("shape and machine that predicted times are for [{}]", options.cost_model), options.cost_model)
-      .by(kDryRuns)
       .list("skip-passes", "P,P,...", fmt::format("passes of `mixed` to leave out: {}", fmt::join(pass_names(), ", ")),
             list_of(pass_names(), options.skip_passes));
   std::vector<std::string> laws;
@@ -362,9 +366,12 @@ void add_single_commands(Table& table, CommandOptions& options) {
       .list("policies", "P,P,...",
             fmt::format("policies to alternate; the first is the baseline [{}]", fmt::join(bench.policies, ",")),
             list_of(policy_choices(), bench.policies))
-      .integer("steps", fmt::format("steps measured for each policy [{}]", bench.steps), bench.steps, 1)
+      .integer("steps", fmt::format("steps measured for each policy, or runs of each pack [{}]", bench.steps),
+               bench.steps, 1)
       .integer("warmup-steps", fmt::format("steps run before and thrown away [{}]", bench.warmup_steps),
                bench.warmup_steps, 0)
+      .text("calibrate", "FILE.toml", "time packs of its own and fit a --cost-model to them, instead of policies",
+            bench.calibrate)
       .text("profile", "FILE", "kernel times of one more step of each policy (GPU)", bench.profile)
       .toggle("update", "update the weights too, as training does [no]", bench.update)
       .number("peak-tflops", "peak TFLOP/s of one device, for MFU; 0: not shown", bench.peak_tflops, 0);
@@ -377,11 +384,12 @@ void add_single_commands(Table& table, CommandOptions& options) {
 
 std::vector<Flag> make_flags(RunSettings& settings, CommandOptions& options) {
   Table table;
-  add_parallel(table, settings.parallel, options);
+  add_parallel(table, settings, options);
   add_data(table, settings, options);
   add_model(table, settings);
   add_objective(table, settings);
   add_training(table, settings);
+  add_checkpoints(table, settings);
   add_output(table, settings, options);
   add_rollout(table, settings);
   add_single_commands(table, options);
@@ -390,8 +398,8 @@ std::vector<Flag> make_flags(RunSettings& settings, CommandOptions& options) {
 
 const std::vector<Command>& all_commands() {
   static const std::vector<Command> commands = {
-      Command::kPlan,  Command::kSimulate, Command::kTrain,  Command::kLogprob, Command::kParity,
-      Command::kBench, Command::kRl,       Command::kReport, Command::kConvert, Command::kLaunch};
+      Command::kPlan, Command::kSimulate, Command::kTrain,   Command::kLogprob, Command::kParity, Command::kBench,
+      Command::kRl,   Command::kReport,   Command::kConvert, Command::kLaunch,  Command::kDoctor};
   return commands;
 }
 
@@ -417,6 +425,8 @@ std::string name_of(Command command) {
       return "convert";
     case Command::kLaunch:
       return "launch";
+    case Command::kDoctor:
+      return "doctor";
   }
   return "";
 }
@@ -443,6 +453,8 @@ std::string summary_of(Command command) {
       return "convert a llama2.c checkpoint to a Hugging Face folder";
     case Command::kLaunch:
       return "start N ranks of a subcommand on this machine";
+    case Command::kDoctor:
+      return "check this machine, or under a launcher the whole job, and say what to do";
   }
   return "";
 }
@@ -477,6 +489,8 @@ std::string example_of(Command command) {
       return "ringfold convert --llama2c stories260K.bin --output stories260K";
     case Command::kLaunch:
       return "ringfold launch -n 4 -- train --config recipe.toml";
+    case Command::kDoctor:
+      return "ringfold launch -n 4 -- doctor --output-dir RUN";
   }
   return "";
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <csignal>
 #include <exception>
 #include <new>
 #include <string>
@@ -48,13 +49,15 @@ int dispatch(Command command, const RunSettings& settings, const CommandOptions&
       return run_convert(settings, options);
     case Command::kLaunch:
       return run_launch(settings, options);
+    case Command::kDoctor:
+      return run_doctor(settings, options);
   }
   return 0;
 }
 
 bool needs_all_ranks(Command command) {
   return command == Command::kTrain || command == Command::kLogprob || command == Command::kParity ||
-         command == Command::kBench || command == Command::kRl;
+         command == Command::kBench || command == Command::kRl || command == Command::kDoctor;
 }
 
 // All ranks of a job have the same flags, so one of them says what is wrong with them.
@@ -108,6 +111,8 @@ int run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   using namespace ringfold;
+  // A limit of file sizes is an error of the write, as a full disk is.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return run({argv + 1, argv + argc});
   } catch (const Error& error) {

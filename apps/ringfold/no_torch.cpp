@@ -34,6 +34,9 @@ int run_rl_loop(const RunSettings&, const CommandOptions&) {
 int run_convert(const RunSettings&, const CommandOptions&) {
   return refuse("convert");
 }
+int run_doctor(const RunSettings&, const CommandOptions&) {
+  return refuse("doctor");
+}
 int run_launch(const RunSettings&, const CommandOptions&) {
   return refuse("launch");
 }

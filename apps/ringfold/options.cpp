@@ -213,6 +213,14 @@ void check_together(Command command, const RunSettings& s, const CommandOptions&
     throw UsageError(fmt::format("[flags] --eval-interval: got {} without --eval-data. Hint: add --eval-data FILE",
                                  s.eval_interval));
   }
+  if (command == Command::kTrain && !s.save) {
+    const auto useless = [](bool given, const char* flag) {
+      if (given) throw UsageError(fmt::format("[flags] {}: got it with --no-save. Hint: leave one of them out", flag));
+    };
+    useless(s.save_interval > 0, "--save-interval");
+    useless(s.save_total_limit > 0, "--save-total-limit");
+    useless(s.async_save, "--async-save");
+  }
   if ((command == Command::kTrain || command == Command::kRl) && s.lr_decay_style == LrDecay::kCosine &&
       s.min_lr > s.lr) {
     throw UsageError(fmt::format("[flags] --min-lr: got {}, expected at most --lr {}", s.min_lr, s.lr));
@@ -237,27 +245,45 @@ Command find_command(const std::string& name) {
     if (name_of(command) == name) return command;
     names.push_back(name_of(command));
   }
-  for (const std::string later : {"doctor"}) {
-    if (name == later) {
-      throw UsageError(
-          fmt::format("[flags] `ringfold {}` is not built yet. Hint: built are {}", name, fmt::join(names, ", ")));
-    }
-  }
   const std::string near = nearest_name(name, names);
   throw UsageError(fmt::format("[flags] unknown subcommand \"{}\", expected one of {}{}", name, fmt::join(names, ", "),
                                near.empty() ? "" : fmt::format(". Hint: did you mean {}?", near)));
+}
+
+// `launch` takes the subcommand and its flags behind `--`.
+void require_separator(const std::vector<std::string>& own, const std::vector<std::string>& behind) {
+  const auto refuse = [](const std::string& word, const char* kind, const std::string& remedy) {
+    throw UsageError(
+        fmt::format("[launch] {}: got {} without '--' in front, expected it behind '--'. Hint: ringfold launch -n N -- "
+                    "{}",
+                    word, kind, remedy));
+  };
+  for (auto word = own.begin(); word != own.end(); ++word) {
+    if (*word == "--config" || word->starts_with("--config=")) {
+      refuse("--config", "a flag of the subcommand",
+             (behind.empty() ? std::string("train") : behind[0]) + " --config FILE.toml");
+    }
+    for (const Command command : all_commands()) {
+      if (*word == name_of(command)) refuse(*word, "a subcommand", fmt::format("{}", fmt::join(word, own.end(), " ")));
+    }
+  }
 }
 
 ParsedCommand parse_command(Command command, const std::vector<std::string>& arguments) {
   ParsedCommand parsed;
   // Bare lengths have an order that means something; training shuffles.
   if (command == Command::kPlan || command == Command::kSimulate) parsed.settings.shuffle = false;
+  // Without a model to plan for.
+  if (command == Command::kPlan || command == Command::kSimulate || command == Command::kReport) {
+    parsed.settings.cost_model = "qwen3-4b";
+  }
   const std::vector<Flag> flags = make_flags(parsed.settings, parsed.options);
   std::vector<std::string> own = arguments;
   if (command == Command::kLaunch) {
     const auto end = std::find(own.begin(), own.end(), "--");
     if (end != own.end()) parsed.options.launch_command.assign(end + 1, own.end());
     own.erase(end, own.end());
+    require_separator(own, parsed.options.launch_command);
   }
   const CommandLine line = read_command_line(command, own, flags);
   if (line.help) {

@@ -65,7 +65,7 @@ int run_plan(const RunSettings& settings, const CommandOptions& options) {
   PlanRequest request;
   request.topology = topology;
   request.budget = topology.budget;
-  request.cost = cost_model_of(options.cost_model);
+  request.cost = cost_model_of(settings.cost_model);
   request.cost.comm = topology.cp_comm_type;
   request.samples = batch_of(lengths.samples, settings, options.step);
   request.passes.off = options.skip_passes;

@@ -11,13 +11,13 @@
 
 namespace ringfold {
 
-int run_report(const RunSettings&, const CommandOptions& options) {
+int run_report(const RunSettings& settings, const CommandOptions& options) {
   if (read_launch_env().rank.value() > 0) return 0;
   if (options.run_dir.empty()) throw UsageError("[flags] report: got no RUN, expected one. Hint: ringfold report RUN");
   const RunRecord run = load_run(options.run_dir);
   for (const std::string& note : run.notes) log::warning(note);
   const std::string page = options.report_file.empty() ? options.run_dir + "/report.html" : options.report_file;
-  write_file(page, run_to_html({run, options.step_given ? options.step : 0, cost_model_of(options.cost_model)}));
+  write_file(page, run_to_html({run, options.step_given ? options.step : 0, cost_model_of(settings.cost_model)}));
   std::string text = fmt::format("report             {}\n", page);
   if (!options.trace_file.empty()) {
     if (run.timelines.empty()) {

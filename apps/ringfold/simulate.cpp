@@ -133,7 +133,7 @@ int run_simulate(const RunSettings& settings, const CommandOptions& options) {
   const auto samples = static_cast<int64_t>(lengths.samples.size());
   int64_t steps = steps_per_epoch(samples, settings.global_batch_size);
   if (options.simulated_steps > 0) steps = std::min(steps, options.simulated_steps);
-  CostModel cost = cost_model_of(options.cost_model);
+  CostModel cost = cost_model_of(settings.cost_model);
   cost.comm = topology.cp_comm_type;
   std::vector<Row> rows;
   for (const Execution execution : {Execution::kLockstep, Execution::kFree}) {
@@ -177,7 +177,7 @@ int run_simulate(const RunSettings& settings, const CommandOptions& options) {
       fmt::format("{} samples, {:.0f} tokens, {} step{} on {} ranks = tp {} x pp {} x dp {} x cp {}; budget {} "
                   "tokens per GPU; times by the {} cost model\n",
                   samples, rows.front().tokens, steps, steps == 1 ? "" : "s", topology.world_size, topology.tp,
-                  topology.pp, topology.dp, topology.max_cp, topology.budget, options.cost_model) +
+                  topology.pp, topology.dp, topology.max_cp, topology.budget, settings.cost_model) +
       text_of(rows, static_cast<double>(steps), options.timing));
   return 0;
 }

@@ -160,7 +160,8 @@ TEST(Collectives, a_silent_rank_is_an_error_that_names_the_operation) {
   EXPECT_THAT(
       message,
       HasSubstr("[mesh] rank 0 (lane rank 0): no answer from rank 1 (lane rank 1) in the gradient reduction of step 3: "
-                "got nothing after 0.3 s, expected an answer within 0.3 s."));
+                "got nothing after 0.3 s, expected an answer within 0.3 s; rank 1 is alive and has been in starting "
+                "for "));
 }
 
 }  // namespace

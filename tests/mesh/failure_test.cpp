@@ -63,6 +63,8 @@ TEST(ReportFailure, leaves_a_shared_failure_to_rank_0) {
   const Reported other = report(UsageError("bad flag"), env, true);
   EXPECT_EQ(other.code, 2);
   EXPECT_EQ(other.text, "");
+  // One that only this rank met is no other's to tell.
+  EXPECT_EQ(report(ToldHere(ExitCode::kUsage, "bad line"), env, true).text, "ringfold: error: bad line\n");
 }
 
 TEST(ReportFailure, is_silent_about_what_another_rank_reports) {
@@ -82,6 +84,22 @@ TEST(ReportFailure, echoes_under_the_launcher_wait_and_one_of_them_speaks) {
   for (std::thread& rank : ranks) rank.join();
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "ringfold: error: lost\n");
   EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+}
+
+TEST(ReportFailure, of_the_ranks_that_gave_up_a_peer_one_speaks_at_once) {
+  const LaunchEnv env = env_with_voice(true);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(report(PeerError("silent", /*echo=*/false), env).text, "ringfold: error: silent\n");
+  EXPECT_EQ(report(PeerError("silent too", /*echo=*/false), env).text, "");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+}
+
+TEST(ReportFailure, out_of_memory_is_said_in_plain_words) {
+  LaunchEnv env;
+  env.rank = Rank(1);
+  EXPECT_EQ(
+      report(std::bad_alloc(), env).text,
+      "ringfold: error: [main] rank 1: out of memory. Hint: a smaller model or budget, or fewer ranks a machine\n");
 }
 
 TEST(ReportFailure, a_cause_is_told_at_once_and_takes_the_voice) {

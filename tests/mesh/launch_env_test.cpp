@@ -96,6 +96,28 @@ TEST(LaunchEnv, reads_open_mpi) {
   EXPECT_EQ(parse(with(mpi, "MASTER_ADDR", "node7")).master_addr, "node7");
 }
 
+TEST(LaunchEnv, reads_mpich_also_inside_a_slurm_allocation) {
+  Variables mpi = {{"PMI_RANK", "3"},     {"PMI_SIZE", "4"},     {"MPI_LOCALRANKID", "3"}, {"MPI_LOCALNRANKS", "4"},
+                   {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_STEP_ID", "0"}};
+  const LaunchEnv env = parse(mpi);
+  EXPECT_EQ(env.rank, Rank(3));
+  EXPECT_EQ(env.local_rank, 3);
+  EXPECT_EQ(env.world_size, 4);
+  EXPECT_EQ(env.master_addr, "127.0.0.1");
+
+  mpi["MPI_LOCALRANKID"] = "1";
+  mpi["MPI_LOCALNRANKS"] = "2";
+  EXPECT_THAT(refusal(mpi), HasSubstr("mpirun -genv MASTER_ADDR <host of rank 0>"));
+  // srun's own PMI says less than its other variables.
+  EXPECT_EQ(parse({{"PMI_RANK", "1"},
+                   {"PMI_SIZE", "2"},
+                   {"SLURM_PROCID", "1"},
+                   {"SLURM_STEP_NUM_TASKS", "2"},
+                   {"SLURM_LOCALID", "1"}})
+                .rank,
+            Rank(1));
+}
+
 TEST(LaunchEnv, reads_slurm_job_steps) {
   Variables slurm = {
       {"SLURM_PROCID", "5"},          {"SLURM_NTASKS", "8"},         {"SLURM_LOCALID", "1"},

@@ -77,6 +77,8 @@ class Launcher : public testing::Test {
 const std::string kPid = "echo $$ > $OUT/pid$RANK; ";
 // Rank 1 goes on when rank 0 has set its trap.
 const std::string kAwaitTrap = "if [ $RANK = 1 ]; then while [ ! -s $OUT/trap ]; do sleep 0.05; done; ";
+// What a rank does that reports an error.
+const std::string kSpeak = "dd bs=1 count=1 if=/proc/self/fd/$RINGFOLD_LAUNCH_VOICE >/dev/null 2>&1; ";
 // Acts on SIGTERM at once; without exec the shell would hold it back.
 const std::string kWaitLong = "exec sleep 60";
 
@@ -125,11 +127,19 @@ TEST_F(Launcher, hosts_the_store_on_the_port_it_names) {
 }
 
 TEST_F(Launcher, a_failing_rank_ends_the_others_and_gives_its_code) {
-  EXPECT_EQ(run(3, kPid + "if [ $RANK = 1 ]; then echo 'ringfold: error: disk full' >&2; exit 4; fi; " + kWaitLong), 4);
-  EXPECT_THAT(errors_, MatchesRegex("ringfold: error: disk full\nringfold: \\[launch\\] rank 1 \\(pid [0-9]+\\) ended "
-                                    "first, with exit code 4; the other ranks were stopped.\n"));
+  EXPECT_EQ(run(3, kPid + "if [ $RANK = 1 ]; then " + kSpeak + "echo 'ringfold: error: disk full' >&2; exit 4; fi; " +
+                       kWaitLong),
+            4);
+  EXPECT_EQ(errors_, "ringfold: error: disk full\n");
   EXPECT_LT(elapsed_, std::chrono::seconds(4));
   EXPECT_FALSE(any_alive(3));
+}
+
+TEST_F(Launcher, names_the_rank_that_failed_without_a_word) {
+  EXPECT_EQ(run(3, "if [ $RANK = 1 ]; then exit 4; fi; " + kWaitLong), 4);
+  EXPECT_THAT(errors_,
+              MatchesRegex("ringfold: error: \\[launch\\] rank 1 \\(pid [0-9]+\\) ended first, with exit code 4 "
+                           "and without a word; the other ranks were stopped. Hint: [^\n]+\n"));
 }
 
 TEST_F(Launcher, adds_nothing_to_a_refusal) {
@@ -226,6 +236,17 @@ TEST_F(Launcher, passes_signals_on_and_lets_the_ranks_finish_in_peace) {
   EXPECT_EQ(code_of(launcher), 130);
   EXPECT_EQ(text_of("saved0"), "saved\n");
   EXPECT_EQ(text_of("saved1"), "saved\n");
+  EXPECT_FALSE(any_alive(2));
+}
+
+TEST_F(Launcher, a_stop_that_fails_ends_the_ranks_that_are_stuck) {
+  const pid_t launcher = fork_launcher(
+      2, kPid +
+             "if [ $RANK = 1 ]; then trap '' TERM; else trap 'exit 4' TERM; fi; echo ready > $OUT/ready$RANK; "
+             "while true; do sleep 0.05; done");
+  wait_for_files("ready", 2);
+  kill(launcher, SIGTERM);
+  EXPECT_EQ(code_of(launcher), 4);
   EXPECT_FALSE(any_alive(2));
 }
 

@@ -38,7 +38,7 @@ ProcessRanks::Body endless(Work work, std::chrono::milliseconds timeout) {
 
 class PeerDeath : public testing::TestWithParam<Work> {};
 
-TEST_P(PeerDeath, kill_9_reaches_every_other_rank_within_two_seconds) {
+TEST_P(PeerDeath, kill_9_reaches_every_other_rank_within_seconds) {
   ProcessRanks ranks(4, endless(GetParam(), std::chrono::seconds(60)));
   for (int rank = 0; rank < 4; ++rank) ranks.wait_ready(rank);
   const auto begin = std::chrono::steady_clock::now();
@@ -46,7 +46,7 @@ TEST_P(PeerDeath, kill_9_reaches_every_other_rank_within_two_seconds) {
   for (const int rank : {0, 1, 3}) {
     EXPECT_THAT(ranks.report(rank, 5000), HasSubstr("lost the connection to ")) << "rank " << rank;
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 
 TEST_P(PeerDeath, a_stopped_rank_ends_the_others_after_the_timeout) {

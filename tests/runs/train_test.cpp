@@ -106,6 +106,19 @@ TEST_F(Train, sft_writes_metrics_weights_plans_and_unclipped_gradients) {
     for (const json& share : step["idle_share"]) EXPECT_TRUE(share >= 0.0 && share <= 1.0) << share;
     EXPECT_LE(step["exposed_comm_ms"], step["step_ms"]);
   }
+  const auto timelines = records("out/timeline.jsonl");
+  ASSERT_EQ(timelines.size(), 4u);
+  for (size_t i = 0; i < timelines.size(); ++i) {
+    EXPECT_EQ(timelines[i]["step"], i + 1);
+    EXPECT_NEAR(timelines[i]["step_us"], 1e3 * steps[i]["step_ms"].get<double>(), 0.1);
+    ASSERT_EQ(timelines[i]["measured_us"].size(), 2u);
+    for (const json& rank : timelines[i]["measured_us"]) {
+      if (!rank.empty()) EXPECT_LT(rank.back(), timelines[i]["step_us"]);
+    }
+  }
+  const Outcome report = run_binary({"report", at("out"), "--trace", at("trace.json")});
+  EXPECT_EQ(report.code, 0) << report.err;
+  EXPECT_THAT(read_file(at("trace.json")), HasSubstr("measured"));
   EXPECT_TRUE(std::filesystem::exists(at("out/hf/model.safetensors")));
   EXPECT_TRUE(std::filesystem::exists(at("out/hf/config.json")));
   const json plan = json::parse(read_file(at("out/plan_step_1.json")));
@@ -165,6 +178,45 @@ TEST_F(Train, bench_times_every_policy_on_the_same_samples) {
     EXPECT_NEAR(row["loss"], result["policies"][0]["loss"].get<double>(), 1e-5);
   }
   EXPECT_EQ(launch({"bench", "--objective", "grpo", "--lengths-file", at("lengths.txt")}).code, 2);
+}
+
+TEST_F(Train, bench_calibrates_a_cost_model_that_runs_plan_by) {
+  const std::vector<std::string> calibrate = {
+      "bench", "--calibrate",          at("cost.toml"), "--rollout-max-context-len",
+      "1024",  "--max-tokens-per-gpu", "512",           "--steps",
+      "3"};
+  auto as_json = calibrate;
+  as_json.push_back("--json");
+  const Outcome outcome = launch(as_json);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result["packs"].size(), 11u);  // at CP 1: three lengths and two full packs; at CP 2: three and three
+  for (const json& pack : result["packs"]) EXPECT_GT(pack["measured_us"], 0.0);
+  EXPECT_THAT(read_file(at("cost.toml")), HasSubstr("# ringfold bench --calibrate on 2 rank(s) of cpu (p2p, 2 layers"));
+
+  const Outcome table = launch(calibrate);
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("measured ms"));
+  EXPECT_THAT(table.out, HasSubstr("2 x 512"));
+  EXPECT_THAT(table.out, HasSubstr("11 packs: median error "));
+  EXPECT_THAT(table.out, HasSubstr("plans go by it with --cost-model " + at("cost.toml")));
+
+  write("lengths.txt", "30, 5, 7");
+  const Outcome bench = launch({"bench", "--lengths-file", at("lengths.txt"), "--steps", "1", "--policies", "mixed",
+                                "--json", "--cost-model", at("cost.toml")});
+  ASSERT_EQ(bench.code, 0) << bench.err;
+  EXPECT_GT(json::parse(bench.out)["policies"][0]["predicted_ms"], 0.0);
+
+  auto both = calibrate;
+  both.insert(both.end(), {"--lengths-file", at("lengths.txt")});
+  expect_refused(launch(both), 2,
+                 "[bench] --calibrate and --lengths-file: got both, expected one. Hint: calibrate "
+                 "first, then bench with --cost-model " +
+                     at("cost.toml"));
+  expect_refused(launch({"bench", "--calibrate", at("cost.toml")}), 2, "which leaves 2 pack(s) to time");
+  expect_refused(launch({"bench", "--calibrate", at("none/cost.toml")}), 2, "[settings] --calibrate");
+  expect_refused(launch({"bench", "--lengths-file", at("lengths.txt"), "--cost-model", at("none.toml")}), 2,
+                 "[cost_model] " + at("none.toml") + ": cannot read");
 }
 
 TEST_F(Train, says_when_dynamic_cp_made_no_difference_and_when_there_was_nothing_to_learn) {
@@ -228,6 +280,8 @@ TEST_F(Train, settings_that_differ_between_ranks_are_named) {
   EXPECT_EQ(read_file(at("c0")) + read_file(at("c1")), "2\n2\n") << torn;
   const std::string beta = run_two("--data " + at("data.jsonl"), "--adam-beta1 0.5 --data " + at("data.jsonl"));
   EXPECT_THAT(beta, HasSubstr("--adam-beta1"));
+  const std::string costs = run_two("--cost-model qwen3-4b --data " + at("data.jsonl"), "--data " + at("data.jsonl"));
+  EXPECT_THAT(costs, HasSubstr("--cost-model"));
   const std::string weights = run_two("--data " + at("data.jsonl"), "--init-seed 9 --data " + at("data.jsonl"));
   EXPECT_THAT(weights, HasSubstr("weights"));
 }

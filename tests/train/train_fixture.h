@@ -137,6 +137,19 @@ inline RunOutcome run_on_rank(const RunPlan& run, Session& session) {
   return outcome;
 }
 
+// A session of one rank (thread).
+inline Session session_at(RankContext& at, const RunSettings& settings) {
+  Session session;
+  session.settings = settings;
+  session.env.rank = at.rank;
+  session.env.world_size = at.world;
+  session.topology = derive_topology(settings.parallel);
+  session.lane_rank = at.lane_rank;
+  session.exchange = &at.exchange;
+  session.reductions = &at.collectives;
+  return session;
+}
+
 // Runs the plans one after the other on the same ranks (connecting ranks costs more than a tiny step); returns rank 0's
 // outcomes after checking that all ranks ended with the same bits. All plans have the same world size.
 inline std::vector<RunOutcome> run_layouts(const std::vector<RunPlan>& runs) {
@@ -149,14 +162,7 @@ inline std::vector<RunOutcome> run_layouts(const std::vector<RunPlan>& runs) {
       [&](RankContext& at) {
         std::vector<RunOutcome> mine;
         for (const RunPlan& run : runs) {
-          Session session;
-          session.settings = run.settings;
-          session.env.rank = at.rank;
-          session.env.world_size = at.world;
-          session.topology = derive_topology(run.settings.parallel);
-          session.lane_rank = at.lane_rank;
-          session.exchange = &at.exchange;
-          session.reductions = &at.collectives;
+          Session session = session_at(at, run.settings);
           mine.push_back(run_on_rank(run, session));
         }
         const std::lock_guard lock(mutex);

@@ -49,10 +49,14 @@ class RunError : public Error {
 };
 
 // A peer was lost or did not answer in time. Kept apart from RunError because it is usually the echo of another rank's
-// failure: a launcher shows the cause, not the echoes.
+// failure: a launcher shows the cause, not the echoes. A rank that gave up a silent peer is no echo.
 class PeerError : public RunError {
  public:
-  using RunError::RunError;
+  explicit PeerError(const std::string& message, bool echo = true) : RunError(message), echo_(echo) {}
+  bool is_echo() const { return echo_; }
+
+ private:
+  bool echo_;
 };
 
 // A value, or the reason why there is none.

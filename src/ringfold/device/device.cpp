@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <utility>
 
 #include "ringfold/base/error.h"
 
@@ -52,6 +51,7 @@ at::Device open_device(const std::string& name, int local_rank) {
 
 at::Tensor to_device(const at::Tensor& host, at::Device device) {
   if (device.is_cpu()) return host;
+  if (host.numel() == 0) return host.to(device);
   return host.pin_memory().to(device, /*non_blocking=*/true);
 }
 
@@ -88,40 +88,66 @@ void reset_peak_memory(at::Device device) {
 struct StreamTimer::Marks {
   using Clock = std::chrono::steady_clock;
   at::Device device;
-  std::vector<c10::Event> events;  // begin, end, begin, end ...
-  Clock::time_point began;
-  double host_ms = 0;
+  // Begin, end, begin, end ..., with start() before the first pair or not at all. Of the two, what the device needs.
+  std::vector<c10::Event> events;
+  std::vector<Clock::time_point> times;
 
   void mark() {
+    if (device.is_cpu()) {
+      times.push_back(Clock::now());
+      return;
+    }
     events.emplace_back(device.type(), c10::EventFlag::BACKEND_DEFAULT);
     events.back().record(guard_of(device).getStream(device));
   }
+  size_t count() const { return device.is_cpu() ? times.size() : events.size(); }
+  double ms_between(size_t a, size_t b) {
+    if (!device.is_cpu()) return events[a].elapsedTime(events[b]);
+    return std::chrono::duration<double, std::milli>(times[b] - times[a]).count();
+  }
+  void wait() {
+    if (!events.empty()) events.back().synchronize();
+  }
+  void clear() {
+    events.clear();
+    times.clear();
+  }
 };
 
-StreamTimer::StreamTimer(at::Device device) : marks_(new Marks{device, {}, {}, 0}) {}
+StreamTimer::StreamTimer(at::Device device) : marks_(new Marks{device, {}, {}}) {}
 StreamTimer::~StreamTimer() = default;
 StreamTimer::StreamTimer(StreamTimer&&) noexcept = default;
 StreamTimer& StreamTimer::operator=(StreamTimer&&) noexcept = default;
 
 void StreamTimer::begin() {
-  if (!marks_->device.is_cpu()) return marks_->mark();
-  marks_->began = Marks::Clock::now();
+  marks_->mark();
 }
 
 void StreamTimer::end() {
-  if (!marks_->device.is_cpu()) return marks_->mark();
-  marks_->host_ms += std::chrono::duration<double, std::milli>(Marks::Clock::now() - marks_->began).count();
+  marks_->mark();
 }
 
 double StreamTimer::take_ms() {
-  double total = std::exchange(marks_->host_ms, 0);
-  if (marks_->events.empty()) return total;
-  marks_->events.back().synchronize();
-  for (size_t i = 0; i + 1 < marks_->events.size(); i += 2) {
-    total += marks_->events[i].elapsedTime(marks_->events[i + 1]);
-  }
-  marks_->events.clear();
+  marks_->wait();
+  double total = 0;
+  for (size_t i = 0; i + 1 < marks_->count(); i += 2) total += marks_->ms_between(i, i + 1);
+  marks_->clear();
   return total;
+}
+
+void StreamTimer::start() {
+  marks_->clear();
+  marks_->mark();
+}
+
+std::vector<StreamTimer::Span> StreamTimer::take_spans() {
+  marks_->wait();
+  std::vector<Span> spans;
+  for (size_t i = 1; i + 1 < marks_->count(); i += 2) {
+    spans.push_back({1e3 * marks_->ms_between(0, i), 1e3 * marks_->ms_between(0, i + 1)});
+  }
+  marks_->clear();
+  return spans;
 }
 
 }  // namespace ringfold

@@ -49,6 +49,13 @@ class StreamTimer {
   // Sum over all begin/end pairs since the last call; waits for the last mark.
   double take_ms();
 
+  // Instead of a sum: every pair since start(), in us since then; waits for the last mark.
+  struct Span {
+    double begin_us = 0, end_us = 0;
+  };
+  void start();
+  std::vector<Span> take_spans();
+
  private:
   struct Marks;
   std::unique_ptr<Marks> marks_;

@@ -55,7 +55,8 @@ struct RowScores {
 };
 // Of fp32 logits divided by the temperature.
 RowScores log_prob(const at::Tensor& logits_nv, const at::Tensor& target_n, double temperature);
-// Gradient of the logits in `type`; the incoming gradients may be undefined.
+// Gradient of the logits in `type`, written over them: uses them up, and its rows are as far apart in bytes as theirs.
+// The incoming gradients may be undefined.
 at::Tensor log_prob_backward(const at::Tensor& logits_nv, const at::Tensor& target_n, const at::Tensor& lse_n,
                              const at::Tensor& entropy_n, const at::Tensor& dlog_prob_n, const at::Tensor& dentropy_n,
                              double temperature, at::ScalarType type);

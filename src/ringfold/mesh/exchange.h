@@ -16,7 +16,8 @@ namespace ringfold {
 
 enum class Phase { kForward, kRecompute, kBackward, kMerge };
 
-// What an exchange belongs to; used in error messages and traces, never for matching.
+// What an exchange belongs to, for messages and traces. The order alone matches exchanges; phase and layer, or the
+// name, are compared so that ranks that have diverged do not match.
 struct ExchangeKey {
   int64_t step = 0;
   int micro_step = 0;

@@ -22,7 +22,9 @@ const char* phase_name(Phase phase) {
 }  // namespace
 
 std::string exchange_name(const ExchangeKey& key) {
-  if (!key.what.empty()) return std::string(key.what);
+  if (!key.what.empty()) {
+    return key.step > 0 ? fmt::format("{} (step {})", key.what, key.step) : std::string(key.what);
+  }
   return fmt::format("a context-parallel exchange ({}, layer {}, micro-step {}, step {})", phase_name(key.phase),
                      key.layer, key.micro_step, key.step);
 }

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <new>
+#include <string_view>
 #include <thread>
 
 #include "ringfold/mesh/network.h"
@@ -29,30 +31,47 @@ bool take_voice(const LaunchEnv& env) {
 
 }  // namespace
 
+bool is_out_of_memory(const std::exception& failure) {
+  // ATen's CPU allocator has no exception type of its own; that of a GPU says "out of memory".
+  const std::string_view text = failure.what();
+  return dynamic_cast<const std::bad_alloc*>(&failure) != nullptr ||
+         text.find("allocate memory") != std::string_view::npos || text.find("out of memory") != std::string_view::npos;
+}
+
+std::string message_of(const std::exception& failure, Rank rank) {
+  std::string message;
+  if (dynamic_cast<const Error*>(&failure) != nullptr) {
+    message = failure.what();
+  } else if (is_out_of_memory(failure)) {
+    message = fmt::format("[main] rank {}: out of memory. Hint: a smaller model or budget, or fewer ranks a machine",
+                          rank.value());
+  } else {
+    // Foreign exceptions may carry a stack trace; the first line says what happened.
+    message = fmt::format("[main] rank {}: {}", rank.value(), first_line(failure.what()));
+  }
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  return message;
+}
+
 int report_failure(const std::exception& failure, const LaunchEnv& env, bool shared_by_all_ranks) {
   const auto* known = dynamic_cast<const Error*>(&failure);
   const int code = static_cast<int>(known != nullptr ? known->exit_code() : ExitCode::kFailure);
   if (dynamic_cast<const ReportedElsewhere*>(&failure) != nullptr) return code;
   const bool told_here = dynamic_cast<const ToldHere*>(&failure) != nullptr;
   if (shared_by_all_ranks && !told_here && env.rank != Rank(0)) return code;
-  const bool may_be_echo = dynamic_cast<const PeerError*>(&failure) != nullptr;
-  if (env.under_ringfold_launch && may_be_echo) {
+  const auto* lost_peer = dynamic_cast<const PeerError*>(&failure);
+  if (env.under_ringfold_launch && lost_peer != nullptr && lost_peer->is_echo()) {
     // There is nothing left to save: the launcher's SIGTERM shall end the wait at once.
     std::signal(SIGTERM, SIG_DFL);
     std::this_thread::sleep_for(kEchoWait);
   }
-  // A cause is always told, and takes the voice from the echoes.
-  if (!take_voice(env) && may_be_echo) {
+  // A cause is always told, and takes the voice from the others.
+  if (!take_voice(env) && lost_peer != nullptr) {
     // The speaker shall be seen to end first.
     std::this_thread::sleep_for(kSilentWait);
     return code;
   }
-  // Foreign exceptions may carry a stack trace; the first line says what happened.
-  std::string message = known != nullptr
-                            ? failure.what()
-                            : fmt::format("[main] rank {}: {}", env.rank.value(), first_line(failure.what()));
-  std::replace(message.begin(), message.end(), '\n', ' ');
-  const std::string line = fmt::format("ringfold: error: {}\n", message);
+  const std::string line = fmt::format("ringfold: error: {}\n", message_of(failure, env.rank));
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
   return code;

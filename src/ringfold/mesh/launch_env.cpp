@@ -61,6 +61,8 @@ struct Names {
 constexpr Names kPlain{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr Names kOpenMpi{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
                          "OMPI_COMM_WORLD_LOCAL_SIZE"};
+// MPICH and Intel MPI; srun with PMI sets the first two alone.
+constexpr Names kHydra{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
 constexpr int kMaxWorld = 1 << 20;
 
 void read_places(const Variables& env, const Names& names, int world_size, LaunchEnv& result) {
@@ -71,6 +73,13 @@ void read_places(const Variables& env, const Names& names, int world_size, Launc
   result.local_world_size = local_size.value_or(world_size);
   const auto local_rank = env.number(names.local_rank, 0, result.local_world_size - 1);
   result.local_rank = local_rank.value_or(result.rank.value() % result.local_world_size);
+}
+
+// The number of ranks that MPICH's mpirun started; none without it. Inside a Slurm allocation it starts its helpers by
+// srun, whose numbers are not those of the ranks.
+std::optional<int> hydra_ranks(const Variables& env) {
+  if (!env.has(kHydra.local_world_size)) return std::nullopt;
+  return env.number(kHydra.world_size, 1, kMaxWorld);
 }
 
 // The number of ranks that `srun` started together with this one; none outside a job step. salloc's shell and the batch
@@ -136,6 +145,9 @@ LaunchEnv parse_launch_env(const EnvLookup& lookup) {
   } else if (const auto ranks = env.number(kOpenMpi.world_size, 1, kMaxWorld); ranks && *ranks > 1) {
     read_places(env, kOpenMpi, *ranks, result);
     read_master(env, "mpirun -x MASTER_ADDR=<host of rank 0> -x MASTER_PORT=<free port> ...", result);
+  } else if (const auto mpich = hydra_ranks(env); mpich && *mpich > 1) {
+    read_places(env, kHydra, *mpich, result);
+    read_master(env, "mpirun -genv MASTER_ADDR <host of rank 0> -genv MASTER_PORT <free port> ...", result);
   } else if (const auto tasks = slurm_tasks(env); tasks && *tasks > 1) {
     read_slurm(env, *tasks, result);
     const EnvLookup with_slurm_address = [&](const std::string& name) {

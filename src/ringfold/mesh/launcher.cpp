@@ -15,9 +15,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "ringfold/base/error.h"
+#include "ringfold/mesh/beat.h"
 
 extern char** environ;
 
@@ -109,9 +111,10 @@ class Voice {
   Voice& operator=(const Voice&) = delete;
 
   int fd() const { return ends_[0]; }
-  void take() const {
+  // False: a rank has spoken.
+  bool take() const {
     char voice = 0;
-    [[maybe_unused]] const ssize_t got = read(ends_[0], &voice, 1);
+    return read(ends_[0], &voice, 1) == 1;
   }
 
  private:
@@ -169,6 +172,7 @@ class Job {
     options.isServer = true;
     options.waitWorkers = false;
     store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    beats_ = c10::make_intrusive<c10d::PrefixStore>(store_prefix(0), store_);
   }
 
   // An exception on the way must leave no rank behind.
@@ -223,7 +227,7 @@ class Job {
       if (getppid() != launcher) _exit(kCannotRun);
       signals_.restore();
       execvpe(request_.program.c_str(), argv.data(), environment.data());
-      if (rank == 0 && write(STDERR_FILENO, refusal.data(), refusal.size()) < 0) _exit(kCannotRun);
+      if (voice_.take() && write(STDERR_FILENO, refusal.data(), refusal.size()) < 0) _exit(kCannotRun);
       _exit(kCannotRun);
     }
     children_.push_back({rank, pid});
@@ -251,6 +255,8 @@ class Job {
       if (failure.code() == 0 || term_sent_) continue;
       // The ranks have agreed to stop after a signal to one of them; the others are still saving.
       if (!failure.by_signal() && failure.code() > 128) stopping_ = true;
+      // The stop failed: a rank that it waits for may be stuck.
+      if (!failure_ && !failure.by_signal() && failure.code() < 128) stopping_ = false;
       if (!failure_ || (failure.by_signal() && !failure_->by_signal() && !stopping_)) failure_ = failure;
       if (!failed_at_) failed_at_ = Clock::now();
     }
@@ -261,7 +267,7 @@ class Job {
     if (!failure_ || stopping_ || running() == 0) return;
     const auto now = Clock::now();
     if (!term_sent_ && (failure_->by_signal() || now >= *failed_at_ + kCauseWindow)) {
-      voice_.take();
+      unexplained_ = voice_.take();
       term_sent_ = now;
     }
     if (!term_sent_) return;
@@ -276,6 +282,12 @@ class Job {
     return std::chrono::milliseconds(50);
   }
 
+  // A rank that is gone cannot say where it was; its last beat does.
+  std::string last_seen(int rank) const {
+    const BeatReader::Seen seen = BeatReader(Clock::now()).look(*beats_, Rank(rank));
+    return seen.came ? ", last seen in " + seen.beat.doing : "";
+  }
+
   void report() const {
     if (!failure_ || stopping_) return;
     std::string line;
@@ -287,13 +299,15 @@ class Job {
                              ? "SIGKILL without a sender is usually the kernel running out of memory; see "
                                "`dmesg`, or start fewer ranks"
                              : "that rank's own last lines, or a core file, tell more";
-      line = fmt::format("ringfold: error: [launch] rank {} (pid {}) was killed by signal {} ({}){}. Hint: {}.\n",
-                         failure_->rank, failure_->pid, signal, name ? fmt::format("SIG{}", name) : "real-time", others,
-                         hint);
-    } else if (failure_->code() == static_cast<int>(ExitCode::kFailure)) {
-      // The rank has told its error; this only says where. Refusals (1 to 3) say all themselves.
-      line = fmt::format("ringfold: [launch] rank {} (pid {}) ended first, with exit code {}{}.\n", failure_->rank,
-                         failure_->pid, failure_->code(), others);
+      line = fmt::format("ringfold: error: [launch] rank {} (pid {}) was killed by signal {} ({}){}{}. Hint: {}.\n",
+                         failure_->rank, failure_->pid, signal, name ? fmt::format("SIG{}", name) : "real-time",
+                         last_seen(failure_->rank), others, hint);
+    } else if (failure_->code() >= static_cast<int>(ExitCode::kFailure) && (unexplained_ || voice_.take())) {
+      // Refusals (1 to 3) say all themselves.
+      line = fmt::format(
+          "ringfold: error: [launch] rank {} (pid {}) ended first, with exit code {} and without a word{}. Hint: that "
+          "rank's own last lines, if any, tell more.\n",
+          failure_->rank, failure_->pid, failure_->code(), others);
     }
     std::fwrite(line.data(), 1, line.size(), stderr);
     std::fflush(stderr);
@@ -303,10 +317,12 @@ class Job {
   SignalQueue signals_;  // before the store, whose threads inherit the mask
   Voice voice_;
   c10::intrusive_ptr<c10d::TCPStore> store_;
+  StorePtr beats_;  // the ranks' part of it
   std::vector<Child> children_;
   std::optional<Failure> failure_;  // the one to report and to return
   std::optional<Clock::time_point> failed_at_;
   std::optional<Clock::time_point> term_sent_;
+  bool unexplained_ = false;  // no rank had spoken when the others were ended
   bool stopping_ = false;
 };
 

@@ -2,25 +2,100 @@
 
 #include <fmt/format.h>
 
+#include "ringfold/mesh/exchange_name.h"
+
 namespace ringfold {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds(std::chrono::duration<double> duration) {
+  return duration.count();
+}
+
+std::string hint_for(const Monitor::Finding& finding) {
+  const int rank = finding.rank.value();
+  switch (finding.cause) {
+    case Monitor::Cause::kSilent:
+      return fmt::format("rank {} is stopped, or its machine or network is down", rank);
+    case Monitor::Cause::kStuck:
+      return fmt::format(
+          "rank {} is stuck or far slower than the others; raise --comm-timeout-seconds if the wait is rightful", rank);
+    case Monitor::Cause::kDiverged:
+      return "these ranks wait for each other in different work: do all run the same binary on the same files?";
+    case Monitor::Cause::kStoreSilent:
+      return "the host of the store has ended, is stopped, or its machine or network is down";
+    case Monitor::Cause::kUnknown:
+      break;
+  }
+  return "that rank is stuck, stopped or far slower than the others; see its last log lines";
+}
+
+// The error of this rank alone, `own`, or the cause that another rank told before.
+PeerError agreed_failure(const LanePlace& place, std::string_view operation, std::chrono::duration<double> elapsed,
+                         const std::string& own, bool echo) {
+  const auto note = place.monitor->leave_note(own);
+  if (!note || note->rank == place.world_rank(place.self)) return PeerError(own, echo);
+  return PeerError(fmt::format("[mesh] {}: stopped in {} after {:.1f} s, because rank {} reported: {}",
+                               place.name(place.self), operation, elapsed.count(), note->rank.value(), note->text));
+}
+
+}  // namespace
 
 std::string LanePlace::name(LaneRank lane_rank) const {
-  return fmt::format("rank {} (lane rank {})", world_ranks.at(lane_rank.value()).value(), lane_rank.value());
+  return fmt::format("rank {} (lane rank {})", world_rank(lane_rank).value(), lane_rank.value());
+}
+
+Wait::Wait(const LanePlace& place, LaneRank peer, const ExchangeKey& key)
+    : place_(place), peer_(peer), key_(key), begin_(Clock::now()) {
+  place_.monitor->begin_wait(place_.world_rank(peer), key);
+}
+
+Wait::~Wait() {
+  place_.monitor->end_wait();
+}
+
+PeerError Wait::failure() const {
+  const auto elapsed = Clock::now() - begin_;
+  Monitor& monitor = *place_.monitor;
+  const bool timed_out = !monitor.note() && monitor.wait_is_over();
+  const bool cut = !timed_out && monitor.peer_is_alive();
+  return agreed_failure(place_, exchange_name(key_), elapsed, timed_out ? silence(elapsed) : loss(elapsed, cut),
+                        /*echo=*/!timed_out && !cut);
+}
+
+std::string Wait::silence(std::chrono::duration<double> elapsed) const {
+  const Monitor::Finding finding = place_.monitor->examine();
+  return fmt::format(
+      "[mesh] {}: no answer from {} in {}: got nothing after {:.1f} s, expected an answer within {:g} s{}{}. Hint: {}.",
+      place_.name(place_.self), place_.name(peer_), exchange_name(key_), seconds(elapsed), seconds(place_.timeout),
+      finding.text.empty() ? "" : "; ", finding.text, hint_for(finding));
+}
+
+std::string Wait::loss(std::chrono::duration<double> elapsed, bool peer_is_alive) const {
+  const Monitor::Finding finding = place_.monitor->examine();
+  // Without the store the first to end is its host; the peer may only be the next.
+  const bool store_too = finding.cause == Monitor::Cause::kStoreSilent;
+  const std::string hint = peer_is_alive ? "that rank is alive; the network between the two cut the connection"
+                           : store_too   ? hint_for(finding)
+                                         : "that rank has ended, or its machine is down; its own last lines tell more";
+  return fmt::format("[mesh] {}: lost the connection to {} in {} after {:.1f} s{}{}. Hint: {}.",
+                     place_.name(place_.self), place_.name(peer_), exchange_name(key_), seconds(elapsed),
+                     store_too ? "; " : "", store_too ? finding.text : "", hint);
 }
 
 PeerError peer_failure(const LanePlace& place, std::string_view who, std::string_view operation,
                        std::chrono::duration<double> elapsed, std::string_view library_text) {
-  const double limit_s = std::chrono::duration<double>(place.timeout).count();
   // The clock alone is not enough: a connection may close in the very last moment before the limit.
-  const bool silent = elapsed.count() >= limit_s || library_text.find("imed out") != std::string_view::npos;
-  const auto what = silent ? fmt::format("no answer from {}", who) : fmt::format("lost the connection to {}", who);
-  const char* hint = silent ? "that rank is stuck, stopped or far slower than the others; see its last log lines, or "
-                              "raise --comm-timeout-seconds if the wait is rightful"
+  const bool silent = elapsed >= place.timeout || library_text.find("imed out") != std::string_view::npos;
+  const char* hint = silent ? "that rank is stuck, stopped or far slower than the others, or GLOO_SOCKET_IFNAME names "
+                              "an interface that does not reach all hosts"
                             : "that rank has ended; its own error is the cause";
-  return PeerError(
-      fmt::format("[mesh] {}: {} in {}: got nothing after {:.1f} s, expected an answer within {:g} s. "
-                  "Hint: {}.",
-                  place.name(place.self), what, operation, elapsed.count(), limit_s, hint));
+  const std::string own =
+      fmt::format("[mesh] {}: {} {} in {}: got nothing after {:.1f} s, expected an answer within {:g} s. Hint: {}.",
+                  place.name(place.self), silent ? "no answer from" : "lost the connection to", who, operation,
+                  elapsed.count(), seconds(place.timeout), hint);
+  return agreed_failure(place, operation, elapsed, own, /*echo=*/!silent);
 }
 
 }  // namespace ringfold

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ringfold/base/error.h"
 #include "ringfold/base/ids.h"
+#include "ringfold/mesh/monitor.h"
 
 namespace ringfold {
 
@@ -16,12 +18,37 @@ struct LanePlace {
   LaneRank self;
   std::vector<Rank> world_ranks;  // by lane rank
   std::chrono::milliseconds timeout;
+  std::shared_ptr<Monitor> monitor;
 
   int size() const { return static_cast<int>(world_ranks.size()); }
+  Rank world_rank(LaneRank lane_rank) const { return world_ranks.at(lane_rank.value()); }
   std::string name(LaneRank lane_rank) const;  // "rank 5 (lane rank 1)"
 };
 
-// `who` is the peer, or "a peer" where the backend does not tell; `library_text` is what the backend said.
+// One wait for a peer, from construction to the end of its life.
+class Wait {
+ public:
+  Wait(const LanePlace& place, LaneRank peer, const ExchangeKey& key);
+  ~Wait();
+  Wait(const Wait&) = delete;
+  Wait& operator=(const Wait&) = delete;
+
+  // What to throw when the wait came to nothing: the cause that another rank has told, or what the monitor finds, which
+  // is then told to the others. Takes up to a second, in which the cause may come.
+  PeerError failure() const;
+
+ private:
+  std::string silence(std::chrono::duration<double> elapsed) const;
+  std::string loss(std::chrono::duration<double> elapsed, bool peer_is_alive) const;
+
+  const LanePlace& place_;
+  LaneRank peer_;
+  ExchangeKey key_;
+  std::chrono::steady_clock::time_point begin_;
+};
+
+// For a backend, or an operation, that does not wait by Wait. `who` is the peer, or "a peer" where the backend does not
+// tell; `library_text` is what it said. Told to the others like Wait::failure.
 PeerError peer_failure(const LanePlace& place, std::string_view who, std::string_view operation,
                        std::chrono::duration<double> elapsed, std::string_view library_text);
 

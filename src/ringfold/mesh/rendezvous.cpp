@@ -14,8 +14,10 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "ringfold/mesh/beat.h"
 #include "ringfold/mesh/exchange_collectives.h"
 #include "ringfold/mesh/gloo/gloo_group.h"
+#include "ringfold/mesh/monitor.h"
 #include "ringfold/mesh/nccl_lane.h"
 #include "ringfold/mesh/network.h"
 #include "ringfold/mesh/single_rank.h"
@@ -26,10 +28,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kStartupLimit = std::chrono::seconds(60);
 constexpr milliseconds kPollInterval{10};
 // How long the host of the store stays for the ranks that still read from it.
 constexpr milliseconds kLinger = std::chrono::seconds(3);
+constexpr milliseconds kNoteStay{1200};
 
 // A store whose server is stopped never answers, and c10d then waits without limit; hence a thread to leave behind.
 // The call owns what it uses. Nothing came back in time: no value.
@@ -53,8 +55,7 @@ StorePtr connect_store(const LaunchEnv& env, milliseconds limit) {
   options.waitWorkers = false;
   options.timeout = limit;
   StorePtr store = c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
-  // A restarted job meets the keys of its earlier attempt in the launcher's store.
-  return c10::make_intrusive<c10d::PrefixStore>(fmt::format("ringfold/{}", env.restart_count), store);
+  return c10::make_intrusive<c10d::PrefixStore>(store_prefix(env.restart_count), store);
 }
 
 // Gloo writes to its sockets plainly: without this a peer that has just died ends us by SIGPIPE, and silently.
@@ -69,25 +70,58 @@ std::string key_of(const std::string& name, int rank) {
 struct Gathered {
   std::vector<std::string> values;  // by rank; complete only when nobody is missing
   std::vector<int> missing;
+  std::string story;  // where the missing ranks are
 };
 
-// Polls rather than waits, so that the ranks that never came can be named.
+struct Limits {
+  milliseconds silent;  // for a rank that gives no sign of life
+  milliseconds alive;
+};
+
+// Whether one of the missing ranks has been silent, or all together have been waited for, too long.
+bool give_up(c10d::Store& store, BeatReader& reader, const std::vector<int>& missing, Clock::time_point begin,
+             const Limits& limits) {
+  bool silent = false;
+  for (const int rank : missing) {
+    const BeatReader::Seen& seen = reader.look(store, Rank(rank));
+    silent = silent || Clock::now() - seen.heard_at >= limits.silent;
+  }
+  return silent || Clock::now() - begin >= limits.alive;
+}
+
+std::string tell_missing(const BeatReader& reader, const std::vector<int>& missing, milliseconds interval) {
+  constexpr size_t kTold = 4;
+  std::string story;
+  for (size_t i = 0; i < std::min(missing.size(), kTold); ++i) {
+    story += "; " + describe_seen(Rank(missing[i]), reader.seen().at(missing[i]), interval);
+  }
+  return story;
+}
+
+// Polls rather than waits, so that the ranks that did not come can be named.
 Gathered gather_values(c10d::Store& store, const std::string& name, int rank, int world_size, const std::string& value,
-                       milliseconds limit) {
-  const auto deadline = Clock::now() + limit;
+                       const Limits& limits) {
+  const auto begin = Clock::now();
+  const milliseconds interval = beat_interval(limits.alive);
   store.set(key_of(name, rank), value);
   std::vector<std::string> keys;
   for (int i = 0; i < world_size; ++i) keys.push_back(key_of(name, i));
   Gathered result;
+  BeatReader reader(begin);
+  auto looked_at = begin;
   while (!store.check(keys)) {
-    if (Clock::now() >= deadline) {
-      for (int i = 0; i < world_size; ++i) {
-        if (!store.check({keys[i]})) result.missing.push_back(i);
-      }
-      if (!result.missing.empty()) return result;
-    }
     std::this_thread::sleep_for(kPollInterval);
+    if (Clock::now() - looked_at < interval) continue;
+    looked_at = Clock::now();
+    result.missing.clear();
+    for (int i = 0; i < world_size; ++i) {
+      if (!store.check({keys[i]})) result.missing.push_back(i);
+    }
+    if (!give_up(store, reader, result.missing, begin, limits)) continue;
+    result.story = tell_missing(reader, result.missing, interval);
+    return result;
   }
+  result.missing.clear();
   for (const std::string& key : keys) result.values.push_back(store.get_to_str(key));
   return result;
 }
@@ -114,63 +148,87 @@ Rendezvous::Rendezvous(const LaunchEnv& env, const CommOptions& options)
   const milliseconds limit = startup_limit();
   try {
     auto store = call_with_limit(limit + std::chrono::seconds(1), [env, limit] { return connect_store(env, limit); });
-    if (!store) throw lost_store("connecting");
+    if (!store) throw lost_store("connecting", startup_limit());
     store_ = share_store(*store);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    if (!hosts_store_) throw lost_store("connecting");
+    if (!hosts_store_) throw lost_store("connecting", startup_limit());
     throw RunError(
         fmt::format("[mesh] rank 0 cannot listen on port {}: {}. Hint: another job may use it; set "
                     "MASTER_PORT to a free port on every rank.",
                     env.master_port, first_line(error.what())));
   }
+  start_monitor(env.launcher_owns_store ? "the launcher" : "rank 0");
 }
 
 Rendezvous::Rendezvous(std::shared_ptr<c10d::Store> store, Rank rank, int world_size, const CommOptions& options)
     : store_(std::move(store)), rank_(rank), world_size_(world_size), options_(options), address_("the given store") {
-  if (world_size_ > 1) ignore_broken_pipes();
   if (options_.interface.empty()) options_.interface = "127.0.0.1";
+  if (world_size_ == 1) return;
+  ignore_broken_pipes();
+  start_monitor("the test");
+}
+
+void Rendezvous::start_monitor(const std::string& store_host) {
+  const milliseconds limit = startup_limit() + std::chrono::seconds(1);
+  std::optional<StorePtr> own;
+  try {
+    own = call_with_limit(limit, [store = store_] { return store->clone(); });
+  } catch (const std::exception&) {
+  }
+  if (!own) throw lost_store("connecting", startup_limit());
+  monitor_ = std::make_shared<Monitor>(share_store(*own), rank_, options_.timeout, store_host);
+}
+
+void Rendezvous::tell_failure(const std::string& text) {
+  if (!monitor_) return;
+  const auto note = monitor_->leave_note(text);
+  if (!note || !hosts_store_) return;
+  // The others look for the note several times a second while they wait.
+  std::this_thread::sleep_for(kNoteStay);
 }
 
 Rendezvous::~Rendezvous() = default;
 
 milliseconds Rendezvous::startup_limit() const {
-  return std::min(options_.timeout, kStartupLimit);
+  return std::min(options_.timeout, options_.startup_limit);
 }
 
-PeerError Rendezvous::lost_store(const std::string& operation) const {
+PeerError Rendezvous::lost_store(const std::string& operation, milliseconds limit) const {
   return PeerError(
       fmt::format("[mesh] rank {}: {}: got no answer from the job's store at {}, expected one within {:g} "
                   "s. Hint: rank 0 or the launcher has ended or is stuck; see its own error, and check "
                   "that MASTER_ADDR and MASTER_PORT are the same, and reachable, on every rank.",
-                  rank_.value(), operation, address_, std::chrono::duration<double>(startup_limit()).count()));
+                  rank_.value(), operation, address_, std::chrono::duration<double>(limit).count()));
 }
 
 std::vector<std::string> Rendezvous::all_gather(const std::string& name, const std::string& value,
                                                 std::optional<milliseconds> given_limit) {
   if (world_size_ == 1) return {value};
-  const milliseconds limit = given_limit.value_or(startup_limit());
+  const Limits limits{startup_limit(), given_limit.value_or(options_.timeout)};
   std::optional<Gathered> gathered;
   try {
     gathered = call_with_limit(
-        limit + std::chrono::seconds(1),
-        [store = store_, name, value, limit, rank = rank_.value(), world = world_size_, hosts = hosts_store_] {
-          Gathered all = gather_values(*store, name, rank, world, value, limit);
+        limits.alive + std::chrono::seconds(1),
+        [store = store_, name, value, limits, rank = rank_.value(), world = world_size_, hosts = hosts_store_] {
+          Gathered all = gather_values(*store, name, rank, world, value, limits);
           store->add(name + "/read", 1);
           if (hosts) wait_for_readers(*store, name, world - static_cast<int>(all.missing.size()));
           return all;
         });
   } catch (const std::exception&) {
-    throw lost_store(name);
+    throw lost_store(name, limits.alive);
   }
-  if (!gathered) throw lost_store(name);
+  if (!gathered) throw lost_store(name, limits.alive);
   if (!gathered->missing.empty()) {
     throw PeerError(
-        fmt::format("[mesh] rank {}: {}: got no word from rank(s) {}, expected all {} ranks within {:g} s. "
-                    "Hint: those ranks have ended, are stuck or were never started; see their own errors.",
+        fmt::format("[mesh] rank {}: {}: got no word from rank(s) {}, expected all {} ranks within {:g} s{}. "
+                    "Hint: those ranks have ended, are stuck or were never started; see their own errors, or raise "
+                    "--comm-timeout-seconds if loading takes longer.",
                     rank_.value(), name, fmt::join(gathered->missing, ", "), world_size_,
-                    std::chrono::duration<double>(limit).count()));
+                    std::chrono::duration<double>(limits.silent).count(), gathered->story),
+        /*echo=*/false);
   }
   return std::move(gathered->values);
 }
@@ -194,7 +252,7 @@ LaneComms Rendezvous::connect_lane(const std::vector<Rank>& lane, const std::str
   if (lane.size() == 1) return single_rank_comms();
   const auto own = std::find(lane.begin(), lane.end(), rank_);
   RINGFOLD_ASSERT(own != lane.end(), fmt::format("rank {} is not in lane {}", rank_.value(), name));
-  const LanePlace place{LaneRank(static_cast<int>(own - lane.begin())), lane, options_.timeout};
+  const LanePlace place{LaneRank(static_cast<int>(own - lane.begin())), lane, options_.timeout, monitor_};
   LanePlace starting = place;
   starting.timeout = startup_limit();
   const auto connect = [&](const char* purpose) {
@@ -202,7 +260,7 @@ LaneComms Rendezvous::connect_lane(const std::vector<Rank>& lane, const std::str
         call_with_limit(starting.timeout + std::chrono::seconds(1),
                         [store = counted_store(store_), prefix = fmt::format("{}/{}", name, purpose), starting,
                          interface = options_.interface] { return connect_gloo(store, prefix, starting, interface); });
-    if (!group) throw lost_store("connecting " + name);
+    if (!group) throw lost_store("connecting " + name, startup_limit());
     (*group)->setTimeout(place.timeout);
     return *group;
   };

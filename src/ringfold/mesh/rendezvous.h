@@ -22,10 +22,14 @@ class Store;
 
 namespace ringfold {
 
+class Monitor;
+
 struct CommOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(10)};  // --comm-timeout-seconds
   // Network interface or own address; empty: the one that reaches master_addr (loopback on a single host).
   std::string interface;
+  // At start, for a rank that gives no sign of life.
+  std::chrono::milliseconds startup_limit{std::chrono::seconds(60)};
 };
 
 // The communicators of one rank in its lane.
@@ -44,8 +48,9 @@ class Rendezvous {
   ~Rendezvous();
 
   // Every rank publishes its status (empty error: fine) and waits for all. Returns the failures by rank, empty when all
-  // are fine. `name` tells apart the successive checks of a run. Throws PeerError naming the ranks that did not come
-  // within `limit`; by default the start-up limit, min(timeout, 60 s).
+  // are fine. `name` tells apart the successive checks of a run. A rank that gives signs of life - it loads a model -
+  // is waited for until `limit`, by default the timeout; one that never came or fell silent, for the start-up limit (or
+  // the timeout). Throws PeerError that names those ranks.
   struct Status {
     Rank rank;
     ExitCode code = ExitCode::kOk;
@@ -64,10 +69,16 @@ class Rendezvous {
   LaneComms connect_lane(const std::vector<Rank>& lane, const std::string& name,
                          c10::Device device = c10::Device(c10::DeviceType::CPU));
 
+  // Null for one process.
+  const std::shared_ptr<Monitor>& monitor() const { return monitor_; }
+  // Tells the other ranks why this one ends, before its connections close; a host of the store stays a moment for them.
+  void tell_failure(const std::string& text);
+
  private:
+  void start_monitor(const std::string& store_host);
   std::chrono::milliseconds startup_limit() const;
   // What a store call that came back with an error, or not at all, means to the user.
-  PeerError lost_store(const std::string& operation) const;
+  PeerError lost_store(const std::string& operation, std::chrono::milliseconds limit) const;
 
   std::shared_ptr<c10d::Store> store_;  // null for one process
   Rank rank_;
@@ -75,6 +86,7 @@ class Rendezvous {
   CommOptions options_;
   std::string address_;       // of the store, for messages
   bool hosts_store_ = false;  // the store ends with this process
+  std::shared_ptr<Monitor> monitor_;
 };
 
 // Throws a UsageError that names the ranks in the minority and both values when the strings differ.

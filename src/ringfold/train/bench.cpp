@@ -15,7 +15,9 @@
 #include "ringfold/device/device.h"
 #include "ringfold/plan/length_laws.h"
 #include "ringfold/plan/policy_names.h"
+#include "ringfold/train/calibration.h"
 #include "ringfold/train/kernel_profile.h"
+#include "ringfold/train/random_samples.h"
 #include "ringfold/train/setup.h"
 #include "ringfold/train/step.h"
 
@@ -47,12 +49,11 @@ std::vector<int64_t> lengths_of(const BenchSettings& bench, uint64_t seed) {
   return draw_lengths(law->law, seed, bench.law_samples);
 }
 
-// Seeded tokens: what is timed does not depend on them, and every rank makes the same.
 Dataset random_samples(const BenchSettings& bench, const RunSettings& settings, const Topology& topology,
                        int64_t vocab_size) {
   Dataset data;
   data.file = bench.law.empty() ? bench.lengths_file : "law " + bench.law;
-  uint64_t state = settings.seed * 2654435761u + 1;
+  RandomSamples samples(settings.seed, vocab_size);
   const int64_t limit = longest_accepted(topology);
   for (const int64_t length : lengths_of(bench, settings.seed)) {
     const auto id = static_cast<int64_t>(data.samples.size());
@@ -60,17 +61,7 @@ Dataset random_samples(const BenchSettings& bench, const RunSettings& settings, 
       if (settings.skip_bad_samples) continue;
       throw DataError(fmt::format("[data] {} (sample {}): {}", data.file, id, too_long_message(length, limit)));
     }
-    Sample sample;
-    sample.id = SampleId(id);
-    sample.line = id + 1;
-    for (int64_t t = 0; t < length; ++t) {
-      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-      sample.tokens.push_back(static_cast<int64_t>((state >> 33) % static_cast<uint64_t>(vocab_size)));
-    }
-    sample.response_length = length - 1;
-    sample.loss_mask.assign(static_cast<size_t>(length), 1);
-    sample.loss_mask[0] = 0;
-    data.samples.push_back(std::move(sample));
+    data.samples.push_back(samples.make(SampleId(id), length));
   }
   data.lines = static_cast<int64_t>(data.samples.size());
   return data;
@@ -104,8 +95,8 @@ void print_results(const Session& session, const BenchSettings& bench, const std
   nlohmann::ordered_json out = {{"schema", 1}, {"world_size", session.env.world_size}, {"steps", bench.steps}};
   if (!session.device.is_cpu()) out["state_bytes"] = work.state_bytes;
   if (!json) {
-    fmt::print("{:<12} {:>10} {:>10} {:>10} {:>7} {:>12} {:>10} {:>9}  {}\n", "policy", "median ms", "min", "max",
-               "ratio", "tok/s/rank", "TFLOP/s", "exposed", "token share by CP size");
+    fmt::print("{:<12} {:>10} {:>10} {:>10} {:>10} {:>7} {:>12} {:>10} {:>9}  {}\n", "policy", "median ms", "min",
+               "max", "predicted", "ratio", "tok/s/rank", "TFLOP/s", "exposed", "token share by CP size");
   }
   for (const PolicyResult& result : results) {
     const double ratio = results.front().median_ms() / result.median_ms();
@@ -136,8 +127,9 @@ void print_results(const Session& session, const BenchSettings& bench, const std
     if (!session.device.is_cpu()) row["peak_memory_bytes"] = result.peak_memory_bytes;
     out["policies"].push_back(row);
     if (json) continue;
-    fmt::print("{:<12} {:>10.1f} {:>10.1f} {:>10.1f} {:>6.2f}x {:>12.0f} {:>10.4f} {:>6.1f} ms  {}\n", result.name,
-               result.median_ms(), *low, *high, ratio, rate, tflops, exposed, shares);
+    fmt::print("{:<12} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>6.2f}x {:>12.0f} {:>10.4f} {:>6.1f} ms  {}\n",
+               result.name, result.median_ms(), *low, *high, median(result.predicted_ms), ratio, rate, tflops, exposed,
+               shares);
     if (bench.peak_tflops > 0)
       fmt::print("{:<12} {:.1f} % of {:g} TFLOP/s\n", "", 100 * tflops / bench.peak_tflops, bench.peak_tflops);
     if (!session.device.is_cpu()) {
@@ -164,37 +156,36 @@ void profile_policies(Session& session, TrainState& state, const StepBatch& batc
   }
 }
 
-}  // namespace
+// --calibrate makes its own samples: a model is all it needs.
+LoadedFiles files_to_calibrate(const RunSettings& settings, const BenchSettings& bench, const Topology& topology) {
+  for (const auto& [flag, given] : {std::pair{"--lengths-file", !bench.lengths_file.empty()},
+                                    {"--law", !bench.law.empty()},
+                                    {"--data", !settings.data_file.empty()},
+                                    {"--update", bench.update},
+                                    {"--profile", !bench.profile.empty()}}) {
+    if (!given) continue;
+    throw UsageError(fmt::format(
+        "[bench] --calibrate and {}: got both, expected one. Hint: calibrate first, then bench with --cost-model {}",
+        flag, bench.calibrate));
+  }
+  require_writable(bench.calibrate, "--calibrate");
+  packs_to_time(topology);
+  LoadedFiles files;
+  files.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
+  return files;
+}
 
-int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, bool json) {
-  const auto [session_owner, files, model] = start_run(settings, [&](const Topology& topology) {
-    const std::vector<std::string>& known = policy_choices();
-    for (const std::string& policy : bench.policies) {
-      if (std::find(known.begin(), known.end(), policy) != known.end()) continue;
-      throw UsageError(
-          fmt::format("[bench] --policies: got '{}', expected some of {}", policy, fmt::join(known, ", ")));
-    }
-    if (settings.objective != Objective::kSft) {
-      throw UsageError(
-          fmt::format("[bench] --objective: got {}, expected sft. Hint: the work of a step is the same for all",
-                      name_of(settings.objective)));
-    }
-    const bool drawn = !bench.lengths_file.empty() || !bench.law.empty();
-    if (drawn + !settings.data_file.empty() + (!bench.lengths_file.empty() && !bench.law.empty()) > 1) {
-      throw UsageError(fmt::format("[bench] --lengths-file {}, --law {}, --data {}: got several, expected one",
-                                   bench.lengths_file, bench.law, settings.data_file));
-    }
-    if (!drawn) return load_files(settings, topology);
-    LoadedFiles made;
-    made.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
-    made.data = random_samples(bench, settings, topology, made.config.vocab_size);
-    return made;
-  });
-  Session& session = *session_owner;
+// All ranks; returns the exit code.
+int time_policies(Session& session, const RunSettings& settings, const BenchSettings& bench, const LoadedFiles& files,
+                  DenseModel* model, bool json) {
   FlatParameters flat(model->parameters());
   std::optional<AdamW> optimizer;
   if (bench.update) optimizer.emplace(flat, AdamWOptions{});
   TrainState state{*model, flat, optimizer ? &*optimizer : nullptr};
+  if (!bench.calibrate.empty()) {
+    run_calibration(session, state, bench, json);
+    return 0;
+  }
   const int64_t state_bytes = device_memory(session.device).allocated_bytes;
 
   std::vector<PolicyResult> results;
@@ -228,6 +219,38 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
   }
   if (session.is_main()) print_results(session, bench, results, {tokens, flops, state_bytes}, json);
   return 0;
+}
+
+}  // namespace
+
+int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, bool json) {
+  const StartedRun started = start_run(settings, [&](const Topology& topology) {
+    const std::vector<std::string>& known = policy_choices();
+    for (const std::string& policy : bench.policies) {
+      if (std::find(known.begin(), known.end(), policy) != known.end()) continue;
+      throw UsageError(
+          fmt::format("[bench] --policies: got '{}', expected some of {}", policy, fmt::join(known, ", ")));
+    }
+    if (settings.objective != Objective::kSft) {
+      throw UsageError(
+          fmt::format("[bench] --objective: got {}, expected sft. Hint: the work of a step is the same for all",
+                      name_of(settings.objective)));
+    }
+    if (!bench.calibrate.empty()) return files_to_calibrate(settings, bench, topology);
+    const bool drawn = !bench.lengths_file.empty() || !bench.law.empty();
+    if (drawn + !settings.data_file.empty() + (!bench.lengths_file.empty() && !bench.law.empty()) > 1) {
+      throw UsageError(fmt::format("[bench] --lengths-file {}, --law {}, --data {}: got several, expected one",
+                                   bench.lengths_file, bench.law, settings.data_file));
+    }
+    if (!drawn) return load_files(settings, topology);
+    LoadedFiles made;
+    made.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
+    made.data = random_samples(bench, settings, topology, made.config.vocab_size);
+    return made;
+  });
+  return run_with_others(*started.session, [&](Session& session) {
+    return time_policies(session, settings, bench, started.files, started.model.get(), json);
+  });
 }
 
 }  // namespace ringfold

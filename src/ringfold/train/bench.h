@@ -20,11 +20,12 @@ struct BenchSettings {
   int64_t warmup_steps = 1;  // run and thrown away
   bool update = false;       // the optimizer step is part of what is timed
   std::string profile;       // file for the kernel times of one more step of each policy (GPU)
+  std::string calibrate;     // cost model to fit instead (calibration.h)
   double peak_tflops = 0;    // of one device, for MFU; 0: MFU is not shown
 };
 
-// Whole `ringfold bench`: forward, backward and reduction of each global batch under each policy. Prints a
-// table, or JSON, on rank 0.
+// Whole `ringfold bench`: forward, backward and reduction of each global batch under each policy; or, with
+// `calibrate`, of single packs. Prints a table, or JSON, on rank 0.
 int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, bool json);
 
 }  // namespace ringfold

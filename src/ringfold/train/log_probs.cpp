@@ -61,12 +61,13 @@ std::vector<SampleScores> take_samples(const StepBatch& batch, const MergeBuffer
 std::vector<SampleScores> score_samples(Session& session, const DenseModel& model, const StepBatch& batch,
                                         int64_t step) {
   const c10::NoGradGuard no_grad;
-  const AgreedPlan agreed = agree_on_plan(session, batch, session.topology.log_probs_budget, step);
+  const Plan plan = agree_on_plan(session, batch, session.topology.log_probs_budget, step);
   MergeBuffer buffer(batch);
-  for (size_t m = 0; m < agreed.plan.micro_steps.size(); ++m) {
-    const PlannedGroup* group = agreed.plan.micro_steps[m].group_of(session.lane_rank);
+  for (size_t m = 0; m < plan.micro_steps.size(); ++m) {
+    const PlannedGroup* group = plan.micro_steps[m].group_of(session.lane_rank);
     if (group == nullptr) continue;  // filler: a dense forward has no collective outside its group
     const PackPlace place{session.exchange, session.lane_rank, step, static_cast<int>(m)};
+    session.enter("scoring", step, place.micro_step);
     with_memory_check(*group, place, [&] {
       const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
       const PackInputs inputs =

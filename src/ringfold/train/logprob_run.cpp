@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -20,25 +22,28 @@ void write_records(const std::string& path, const Dataset& data, const std::vect
     file << record.dump() << '\n';
   }
   if (!file.flush()) {
-    throw RunError(fmt::format("[logprob] cannot write {}. Hint: does the folder exist, is the disk full?", path));
+    throw RunError(
+        fmt::format("[logprob] {}: cannot write the records: {}. Hint: is the disk full?", path, std::strerror(errno)));
   }
 }
 
 }  // namespace
 
 int run_log_probs(const RunSettings& settings) {
-  const auto [session_owner, files, model] = start_run(settings, [&](const Topology& topology) {
+  const StartedRun started = start_run(settings, [&](const Topology& topology) {
     if (settings.output_file.empty()) throw UsageError("[settings] --output is missing. Hint: --output FILE.jsonl");
     require_writable(settings.output_file, "--output");
     return load_files(settings, topology);
   });
-  Session& session = *session_owner;
-  const std::vector<SampleScores> scores = score_dataset(session, *model, files.data);
-  if (session.is_main()) {
-    write_records(settings.output_file, files.data, scores);
-    log::info(fmt::format("ringfold: {} records in {}", scores.size(), settings.output_file));
-  }
-  return 0;
+  return run_with_others(*started.session, [&](Session& session) {
+    const std::vector<SampleScores> scores = score_dataset(session, *started.model, started.files.data);
+    if (session.is_main()) {
+      session.enter("saving");
+      write_records(settings.output_file, started.files.data, scores);
+      log::info(fmt::format("ringfold: {} records in {}", scores.size(), settings.output_file));
+    }
+    return 0;
+  });
 }
 
 }  // namespace ringfold

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ringfold/base/error.h"
+#include "ringfold/device/device.h"
 #include "ringfold/train/kl.h"
 
 namespace ringfold {
@@ -99,6 +100,12 @@ at::Tensor add_sums(const at::Tensor& a_n, const at::Tensor& b_n) {
   at::Tensor maxima_n = total_n.slice(0, LossSums::kMaxima);
   at::maximum_out(maxima_n, a_n.slice(0, LossSums::kMaxima), b_n.slice(0, LossSums::kMaxima));
   return total_n;
+}
+
+TokenTerms TokenTerms::on(at::Device device) const {
+  const auto of = [&](const at::Tensor& x_n) { return x_n.defined() ? to_device(x_n, device) : x_n; };
+  return {of(weight_n),         of(old_log_prob_n), of(advantage_n),      of(ref_log_prob_n),
+          of(rollout_weight_n), of(sequence_n),     of(sequence_share_n), of(sequence_log_ratio_n)};
 }
 
 LossSums read_sums(const std::vector<at::Tensor>& packs) {

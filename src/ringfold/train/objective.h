@@ -37,6 +37,7 @@ struct TokenTerms {
 
   // The entries [begin, begin + count).
   TokenTerms rows(int64_t begin, int64_t count) const;
+  TokenTerms on(at::Device device) const;
 };
 
 // What metrics are made of, over tokens, packs and ranks: sums, and in the last place a maximum.

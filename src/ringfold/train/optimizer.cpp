@@ -77,10 +77,10 @@ void FlatParameters::wake() {
   masters_ = masters_.to(values_.device());
 }
 
-std::vector<NamedTensor> FlatParameters::named_gradients() const {
+std::vector<NamedTensor> FlatParameters::parts_of(const at::Tensor& flat) const {
   std::vector<NamedTensor> named;
   for (const Segment& segment : segments_) {
-    named.push_back({segment.name, gradients_.narrow(0, segment.begin, segment.size).view(segment.shape)});
+    named.push_back({segment.name, flat.narrow(0, segment.begin, segment.size).view(segment.shape)});
   }
   return named;
 }

@@ -28,8 +28,9 @@ class FlatParameters {
   // gives all back: gradients of zeros, masters bit for bit. Both may be called in any order, any number of times.
   void sleep();
   void wake();
-  // Views of the flat gradient, by parameter.
-  std::vector<NamedTensor> named_gradients() const;
+  // Views of a flat tensor in parameter order, by parameter.
+  std::vector<NamedTensor> parts_of(const at::Tensor& flat) const;
+  std::vector<NamedTensor> named_gradients() const { return parts_of(gradients_); }
   // Global L2 norm of the gradient, accumulated in fp64.
   double gradient_norm() const;
 
@@ -68,6 +69,12 @@ class AdamW {
   // Takes the moments to the host, and back bit for bit; as FlatParameters.
   void sleep();
   void wake();
+
+  // The state that a checkpoint holds; flat, in parameter order.
+  int64_t steps() const { return steps_; }
+  void set_steps(int64_t steps) { steps_ = steps; }
+  const at::Tensor& first_moment() const { return first_moment_; }
+  const at::Tensor& second_moment() const { return second_moment_; }
 
  private:
   void step_on_gpu(const fused::AdamWCall& call);

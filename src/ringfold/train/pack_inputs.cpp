@@ -86,4 +86,12 @@ PackInputs pack_inputs(const StepBatch& batch, const PlannedGroup& group, const 
   return inputs;
 }
 
+PackInputs on_device(const PackInputs& host, at::Device device) {
+  return {to_device(host.ids_t, device),
+          to_device(host.rows_n, device),
+          to_device(host.target_n, device),
+          host.terms.on(device),
+          {}};
+}
+
 }  // namespace ringfold

@@ -34,5 +34,7 @@ struct PackInputs {
 // The tensors lie on the device; nothing waits for their copies.
 PackInputs pack_inputs(const StepBatch& batch, const PlannedGroup& group, const PackLayout& layout, ScoredRows scored,
                        at::Device device);
+// Those of the host copied to the device likewise, but for their origins.
+PackInputs on_device(const PackInputs& host, at::Device device);
 
 }  // namespace ringfold

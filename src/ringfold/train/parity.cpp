@@ -174,23 +174,9 @@ void print_report(const ParityReport& report, const std::string& dtype, bool jso
              report.differences.size() - 2);
 }
 
-}  // namespace
-
-bool ParityReport::ok() const {
-  return std::all_of(differences.begin(), differences.end(), [](const auto& d) { return d.ok(); });
-}
-
-ParityTolerance ParityTolerance::of(const std::string& dtype, const std::string& device) {
-  if (dtype == "bfloat16") return {1e-3, 0.1, 1e-3, 1e-4, /*by_angle=*/true};
-  if (dtype == "float64") return {1e-10, 1e-10, 1e-10, 1e-12};
-  if (device == "cuda") return {1e-5, 1e-4, 1e-4, 1e-6};
-  return {1e-6, 1e-5, 1e-5, 1e-7};
-}
-
-int run_parity_check(const RunSettings& settings, bool json) {
-  const auto [session_owner, files, model] =
-      start_run(settings, [&](const Topology& topology) { return load_files(settings, topology); });
-  Session& session = *session_owner;
+// All ranks; returns the exit code.
+int check_layout(Session& session, const RunSettings& settings, const LoadedFiles& files, DenseModel* model,
+                 bool json) {
   FlatParameters flat(model->parameters());
   TrainState state{*model, flat};
 
@@ -218,6 +204,27 @@ int run_parity_check(const RunSettings& settings, bool json) {
   }
   const auto verdicts = session.rendezvous->all_gather("parity verdict", verdict, std::chrono::hours(24));
   return verdicts.front() == "equal" ? 0 : 1;
+}
+
+}  // namespace
+
+bool ParityReport::ok() const {
+  return std::all_of(differences.begin(), differences.end(), [](const auto& d) { return d.ok(); });
+}
+
+ParityTolerance ParityTolerance::of(const std::string& dtype, const std::string& device) {
+  if (dtype == "bfloat16") return {1e-3, 0.1, 1e-3, 1e-4, /*by_angle=*/true};
+  if (dtype == "float64") return {1e-10, 1e-10, 1e-10, 1e-12};
+  if (device == "cuda") return {1e-5, 1e-4, 1e-4, 1e-6};
+  return {1e-6, 1e-5, 1e-5, 1e-7};
+}
+
+int run_parity_check(const RunSettings& settings, bool json) {
+  const StartedRun started =
+      start_run(settings, [&](const Topology& topology) { return load_files(settings, topology); });
+  return run_with_others(*started.session, [&](Session& session) {
+    return check_layout(session, settings, started.files, started.model.get(), json);
+  });
 }
 
 }  // namespace ringfold

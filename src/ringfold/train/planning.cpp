@@ -5,21 +5,40 @@
 #include <chrono>
 
 #include "ringfold/mesh/failure.h"
+#include "ringfold/report/cost_model_file.h"
 
 namespace ringfold {
 
-AgreedPlan agree_on_plan(Session& session, const StepBatch& batch, int64_t budget, int64_t step) {
+ModelShape model_shape(const ModelConfig& config) {
+  return {.active_parameters = static_cast<double>(config.matrix_parameter_count()),
+          .layers = static_cast<int>(config.num_hidden_layers),
+          .query_width = static_cast<double>(config.num_attention_heads * config.head_dim),
+          .kv_width = static_cast<double>(config.num_key_value_heads * config.head_dim)};
+}
+
+CostModel cost_model_of_run(const RunSettings& settings, const ModelConfig& config, const Topology& topology) {
+  CostModel cost =
+      settings.cost_model.empty() ? CostModel::on_h200(model_shape(config)) : cost_model_of(settings.cost_model);
+  cost.comm = topology.cp_comm_type;
+  return cost;
+}
+
+TimedPlan plan_step(const Session& session, const StepBatch& batch, int64_t budget, int64_t step) {
   const auto begin = std::chrono::steady_clock::now();
   PlanRequest request;
   request.samples = batch.lengths();
   request.topology = session.topology;
   request.budget = budget;
+  request.cost = session.cost;
   Result<Plan> result = make_plan(request);
   if (!result.ok()) throw Error(ExitCode::kNoPlan, fmt::format("[plan] step {}: {}", step, result.reason()));
-  AgreedPlan agreed{std::move(result).value(), 0};
-  agreed.plan_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  TimedPlan planned{std::move(result).value(), 0};
+  planned.plan_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return planned;
+}
 
-  const uint64_t mine = plan_fingerprint(agreed.plan);
+void require_same_plan(Session& session, const Plan& plan, int64_t step) {
+  const uint64_t mine = plan_fingerprint(plan);
   const std::vector<uint64_t> all = session.collectives().all_gather_u64(mine, "plan fingerprint");
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
@@ -30,7 +49,12 @@ AgreedPlan agree_on_plan(Session& session, const StepBatch& batch, int64_t budge
         "ranks run the same binary on the same data file?",
         step, rank, all[rank], all[0]));
   }
-  return agreed;
+}
+
+Plan agree_on_plan(Session& session, const StepBatch& batch, int64_t budget, int64_t step) {
+  Plan plan = plan_step(session, batch, budget, step).plan;
+  require_same_plan(session, plan, step);
+  return plan;
 }
 
 }  // namespace ringfold

@@ -243,9 +243,11 @@ int run_rl(const RunSettings& settings) {
     reward = make_reward(settings, std::move(tokenizer));
     return files;
   });
-  std::signal(SIGTERM, remember_signal);
-  std::signal(SIGINT, remember_signal);
-  return RlRun(*started.session, started.files, *started.model, *reward).run();
+  return run_with_others(*started.session, [&](Session& session) {
+    std::signal(SIGTERM, remember_signal);
+    std::signal(SIGINT, remember_signal);
+    return RlRun(session, started.files, *started.model, *reward).run();
+  });
 }
 
 }  // namespace ringfold

@@ -3,10 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <new>
-#include <string_view>
-
 #include "ringfold/base/error.h"
+#include "ringfold/mesh/failure.h"
 
 namespace ringfold {
 
@@ -40,13 +38,8 @@ void with_memory_check(const PlannedGroup& group, const PackPlace& place, const 
   };
   try {
     work();
-  } catch (const std::bad_alloc&) {
-    throw out_of_memory();
-  } catch (const c10::OutOfMemoryError&) {  // a GPU's
-    throw out_of_memory();
-  } catch (const c10::Error& error) {
-    // ATen's CPU allocator has no exception type of its own.
-    if (std::string_view(error.what()).find("allocate memory") != std::string_view::npos) throw out_of_memory();
+  } catch (const std::exception& failure) {
+    if (is_out_of_memory(failure)) throw out_of_memory();
     throw;
   }
 }

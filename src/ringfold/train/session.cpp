@@ -9,6 +9,8 @@
 
 #include "ringfold/device/device.h"
 #include "ringfold/mesh/failure.h"
+#include "ringfold/mesh/fault.h"
+#include "ringfold/mesh/monitor.h"
 
 namespace ringfold {
 namespace {
@@ -42,6 +44,14 @@ Rendezvous::Status status_of(const Error& error, Rank rank) {
 
 }  // namespace
 
+void Session::enter(std::string_view stage, int64_t step, int micro_step) const {
+  if (rendezvous != nullptr && rendezvous->monitor() != nullptr) {
+    rendezvous->monitor()->enter(stage, step, micro_step);
+  } else {
+    inject_fault(env.rank, step, stage);
+  }
+}
+
 std::unique_ptr<Session> start_session(const RunSettings& settings,
                                        const std::function<void(const Session&)>& prepare) {
   auto session = std::make_unique<Session>();
@@ -62,6 +72,7 @@ std::unique_ptr<Session> start_session(const RunSettings& settings,
           "command. Hint: use 1 and 1; `ringfold plan` accepts larger values",
           session->topology.tp, session->topology.pp));
     }
+    session->enter("loading");
     session->device = open_device(settings.device, session->env.local_rank);
     if (session->device.is_cpu() && settings.dtype == "bfloat16") {
       throw UsageError(
@@ -74,7 +85,7 @@ std::unique_ptr<Session> start_session(const RunSettings& settings,
   } catch (const Error& error) {
     status = status_of(error, session->env.rank);
   } catch (const std::exception& error) {  // e.g. out of memory: the other ranks must hear of it too
-    status = {session->env.rank, ExitCode::kFailure, std::string("[start] ") + error.what()};
+    status = {session->env.rank, ExitCode::kFailure, message_of(error, session->env.rank)};
   }
   throw_refusal(session->rendezvous->agree("start", status, comm_options(settings).timeout), session->env);
 
@@ -85,6 +96,19 @@ std::unique_ptr<Session> start_session(const RunSettings& settings,
   session->exchange = session->owned_comms.exchange.get();
   session->reductions = session->owned_comms.collectives.get();
   return session;
+}
+
+int run_with_others(Session& session, const std::function<int(Session&)>& work) {
+  try {
+    return work(session);
+  } catch (const PeerError&) {
+    throw;  // the monitor has told what it found
+  } catch (const ReportedElsewhere&) {
+    throw;
+  } catch (const std::exception& failure) {
+    session.rendezvous->tell_failure(message_of(failure, session.env.rank));
+    throw;
+  }
 }
 
 int refuse_start(const Error& error) {
@@ -109,7 +133,10 @@ void require_same_run(Session& session, const std::vector<std::pair<std::string,
   for (const std::string& text : all) lines.emplace_back(text);
   for (const auto& [name, value] : facts) {
     std::vector<std::string> by_rank(all.size());
-    for (size_t rank = 0; rank < all.size(); ++rank) std::getline(lines[rank], by_rank[rank]);
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      std::getline(lines[rank], by_rank[rank]);
+      by_rank[rank].erase(0, by_rank[rank].find('=') + 1);
+    }
     require_equal(by_rank, name, "every rank must get the same flags, recipe and data file");
   }
 }

@@ -6,11 +6,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ringfold/mesh/launch_env.h"
 #include "ringfold/mesh/mesh.h"
 #include "ringfold/mesh/rendezvous.h"
+#include "ringfold/plan/cost_model.h"
 #include "ringfold/plan/settings.h"
 #include "ringfold/train/settings.h"
 
@@ -20,6 +22,7 @@ struct Session {
   RunSettings settings;
   LaunchEnv env;
   Topology topology;
+  CostModel cost = CostModel::qwen3_4b_h200();  // of every plan of the run; start_run sets that of --cost-model
   LaneRank lane_rank{0};
   at::Device device = at::kCPU;
   Exchange* exchange = nullptr;
@@ -31,11 +34,18 @@ struct Session {
 
   bool is_main() const { return env.rank.value() == 0; }
   Collectives& collectives() { return *reductions; }
+  // What this rank does from now on, for the ranks that wait for it (mesh/monitor.h); the stages are those of
+  // mesh/fault.h. micro_step < 0: none.
+  void enter(std::string_view stage, int64_t step = 0, int micro_step = -1) const;
 };
 
 // Runs `prepare` (settings, files: everything that may be refused) on every rank, lets all ranks agree, then connects
 // the lane. When one rank is refused all of them throw, and the error is told once (mesh/failure.h).
 std::unique_ptr<Session> start_session(const RunSettings& settings, const std::function<void(const Session&)>& prepare);
+
+// Runs the work of a parallel command and returns its exit code. A failure here is told to the other ranks before the
+// connections close.
+int run_with_others(Session& session, const std::function<int(Session&)>& work);
 
 // Ends a start that failed before any settings existed (a bad flag): agrees with the other ranks, tells once, returns
 // the exit code.

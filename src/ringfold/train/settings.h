@@ -49,6 +49,9 @@ struct RunSettings {
   std::string recompute = "none";         // none | selective (GPU) | full
   std::string attention_kernel = "auto";  // auto | flash | cudnn | reference
 
+  // What plans take their times from: a built-in cost model or a FILE.toml; empty: an H200 with this run's model.
+  std::string cost_model;
+
   // Data.
   std::string data_file;
   std::string tokenizer_dir;   // --tokenizer: for samples that are text; empty: they are refused
@@ -108,6 +111,12 @@ struct RunSettings {
   std::string rm_program;
   bool offload_train = false;            // what training alone needs leaves the device while responses are sampled
   bool dynamic_sampling_filter = false;  // leave out groups whose rewards are all equal
+  // Checkpoints, in output_dir/checkpoints.
+  bool save = true;              // at the end of the run, and every save_interval steps
+  int64_t save_interval = 0;     // 0: only at the end
+  int64_t save_total_limit = 0;  // newest ones kept; 0: all
+  bool async_save = false;       // written in the background
+  std::string resume = "never";  // never | auto | folder of a checkpoint or of a run
 
   // Running and output.
   std::string output_dir;

@@ -11,8 +11,10 @@
 #include "ringfold/base/hash.h"
 #include "ringfold/base/log.h"
 #include "ringfold/data/jsonl.h"
+#include "ringfold/report/cost_model_file.h"
 #include "ringfold/report/metrics.h"
 #include "ringfold/train/objective_check.h"
+#include "ringfold/train/planning.h"
 
 namespace ringfold {
 namespace {
@@ -50,6 +52,12 @@ uint64_t weight_digest(const std::vector<at::Tensor>& weights) {
   return hash.value();
 }
 
+uint64_t cost_digest(const CostModel& cost) {
+  Hash hash;
+  hash.add(std::string_view(cost_model_to_toml(cost, "")));
+  return hash.value();
+}
+
 std::string human_count(double value) {
   if (value >= 1e9) return fmt::format("{:.2f} B", value / 1e9);
   if (value >= 1e6) return fmt::format("{:.2f} M", value / 1e6);
@@ -74,9 +82,9 @@ double memory_estimate_bytes(const Session& session, const ModelConfig& config, 
   return states + rows * row_values * static_cast<double>(config.num_hidden_layers) * element + logits;
 }
 
-// Settings and data that all ranks must share, for require_same_run.
-std::vector<std::pair<std::string, std::string>> run_facts(const Session& session, const LoadedFiles& files,
-                                                           const DenseModel& model) {
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> run_facts(const Session& session, const LoadedFiles& files) {
   const RunSettings& s = session.settings;
   const Topology& t = session.topology;
   const auto text = [](const auto& value) { return fmt::format("{}", value); };
@@ -87,7 +95,6 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
                                   files.data.total_tokens())},
       {"eval data digest", files.eval_data ? fmt::format("{:016x}", files.eval_data->digest()) : "none"},
       {"model config", files.config.json},
-      {"weights", fmt::format("digest {:016x}", weight_digest(weights))},
       {"--ref-load weights",
        files.reference ? fmt::format("digest {:016x}", weight_digest(files.reference->values())) : "none"},
       {"--dtype", s.dtype},
@@ -103,6 +110,9 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
       {"--epochs", text(s.epochs)},
       {"--stop-after-steps", text(s.stop_after_steps)},
       {"--eval-interval", text(s.eval_interval)},
+      {"--no-save", text(!s.save)},
+      {"--save-interval", text(s.save_interval)},
+      {"--async-save", text(s.async_save)},
       {"--lr", text(s.lr)},
       {"--min-lr", text(s.min_lr)},
       {"--lr-warmup-steps", text(s.lr_warmup_steps)},
@@ -147,11 +157,14 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
       {"--static-balance", text(static_cast<int>(t.static_balance))},
       {"--execution", std::string(to_string(t.execution))},
       {"--cp-comm-type", std::string(to_string(t.cp_comm_type))},
+      {"--cost-model", fmt::format("digest {:016x}", cost_digest(session.cost))},
   };
   // One line a fact: a config.json has many.
   for (auto& [name, value] : facts) std::replace(value.begin(), value.end(), '\n', ' ');
   return facts;
 }
+
+namespace {
 
 // The start-up table (rank 0).
 void print_startup(const Session& session, const LoadedFiles& files) {
@@ -235,12 +248,19 @@ std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelC
 
 StartedRun start_run(const RunSettings& settings, const std::function<LoadedFiles(const Topology&)>& load) {
   StartedRun run;
+  CostModel cost;
   run.session = start_session(settings, [&](const Session& session) {
     run.files = load(session.topology);
+    cost = cost_model_of_run(settings, run.files.config, session.topology);
     run.model = make_model(settings, run.files.config, session.device);
   });
+  run.session->cost = std::move(cost);
   // The digests read all data and weights: only where there is somebody to compare them with.
-  if (run.session->env.world_size > 1) require_same_run(*run.session, run_facts(*run.session, run.files, *run.model));
+  if (run.session->env.world_size > 1) {
+    auto facts = run_facts(*run.session, run.files);
+    facts.emplace_back("weights", fmt::format("digest {:016x}", weight_digest(*run.model)));
+    require_same_run(*run.session, facts);
+  }
   print_startup(*run.session, run.files);
   return run;
 }

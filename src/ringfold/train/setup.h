@@ -5,6 +5,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ringfold/data/sample.h"
 #include "ringfold/models/qwen3/model.h"
@@ -26,6 +28,10 @@ LoadedFiles load_files(const RunSettings& settings, const Topology& topology);
 
 // The model of the settings: weights from --model, or drawn from --init-seed.
 std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelConfig& config, at::Device device);
+
+// "name=value" facts of data, model and settings, without paths, hosts or rank-local values: equal on every rank, and
+// kept in checkpoints.
+std::vector<std::pair<std::string, std::string>> run_facts(const Session& session, const LoadedFiles& files);
 
 // A run that may begin: all ranks agree, have the same settings, data and weights, and the start-up table was printed.
 struct StartedRun {

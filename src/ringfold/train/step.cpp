@@ -11,6 +11,7 @@
 #include "ringfold/base/log.h"
 #include "ringfold/device/device.h"
 #include "ringfold/mesh/failure.h"
+#include "ringfold/report/timeline.h"
 #include "ringfold/train/planning.h"
 #include "ringfold/train/runner.h"
 #include "ringfold/train/sequence_ratio.h"
@@ -51,22 +52,51 @@ LossSums reduce_sums(Collectives& collectives, const LossSums& local) {
   return LossSums::from(all.const_data_ptr<double>());
 }
 
+// What each rank knows of its own time and memory, put together by one sum: every rank fills its row.
+void gather_usage(Session& session, const std::vector<StreamTimer::Span>& spans, double exposed_ms,
+                  StepReport& report) {
+  constexpr int kTimes = 3;  // first column of the packs' times
+  const int64_t lane = session.topology.lane_size();
+  const int64_t times = 2 * most_packs_of_a_rank(report.plan);
+  at::Tensor rows = at::zeros({lane, kTimes + times}, at::kDouble);
+  double* own = rows.mutable_data_ptr<double>() + session.lane_rank.value() * (kTimes + times);
+  own[1] = exposed_ms;
+  own[2] = session.device.is_cpu() ? max_rss_bytes()
+                                   : static_cast<double>(device_memory(session.device).peak_allocated_bytes);
+  for (size_t p = 0; p < spans.size(); ++p) {
+    own[0] += (spans[p].end_us - spans[p].begin_us) / 1e3;
+    own[kTimes + 2 * p] = spans[p].begin_us;
+    own[kTimes + 2 * p + 1] = spans[p].end_us;
+  }
+  session.collectives().all_reduce_sum(rows, "times and memory");
+  for (int64_t rank = 0; rank < lane; ++rank) {
+    const double* row = rows.const_data_ptr<double>() + rank * (kTimes + times);
+    report.busy_ms.push_back(row[0] - row[1]);
+    report.exposed_ms = std::max(report.exposed_ms, row[1]);
+    report.peak_memory_bytes = std::max(report.peak_memory_bytes, static_cast<int64_t>(row[2]));
+    report.pack_us.insert(report.pack_us.end(), row + kTimes, row + kTimes + times);
+  }
+}
+
 }  // namespace
 
-LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, const Plan& plan, int64_t step,
-                   double* busy_ms) {
+LossSums run_packs(Session& session, TrainState& state, const PreparedStep& prepared, int64_t step,
+                   StreamTimer& packs) {
+  const Plan& plan = prepared.planned.plan;
   std::vector<at::Tensor> sums;
-  StreamTimer busy(session.device);
+  size_t pack = 0;
   for (size_t m = 0; m < plan.micro_steps.size(); ++m) {
     log_micro_step(session, plan.micro_steps[m]);
     const PlannedGroup* group = plan.micro_steps[m].group_of(session.lane_rank);
     if (group == nullptr) continue;  // filler: weight 0, and a dense model has no collective outside its group
-    busy.begin();
+    packs.begin();
     const PackPlace place{session.exchange, session.lane_rank, step, static_cast<int>(m)};
+    session.enter("forward", step, place.micro_step);
     with_memory_check(*group, place, [&] {
       const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
-      PackInputs inputs = pack_inputs(batch, *group, context->layout, ScoredRows::kLossTokens, session.device);
+      PackInputs inputs = on_device(prepared.inputs[pack++], session.device);
       const at::Tensor hidden_nh = hidden_of_pack(state.model, session.settings, inputs, context);
+      session.enter("backward", step, place.micro_step);  // of the head, whose gradients come with its scores
       const at::Tensor& head = state.model.head_weight();
       if (!is_token_local(session.settings.objective)) {
         // First phase: the log-probs of the whole pack, without gradient.
@@ -86,31 +116,43 @@ LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, 
       // Also without loss tokens on this rank: the other members wait for its exchanges in the backward.
       hidden_nh.backward(dhidden_nh);
     });
-    busy.end();
+    packs.end();
   }
-  *busy_ms += busy.take_ms();
   return read_sums(sums);
 }
 
 StepReport train_step(Session& session, TrainState& state, const StepBatch& batch, int64_t step, double lr) {
   const auto begin = Clock::now();
-  AgreedPlan agreed = agree_on_plan(session, batch, session.topology.budget, step);
-  StepReport report;
-  report.plan = std::move(agreed.plan);
-  report.plan_ms = agreed.plan_ms;
+  session.enter("planning", step);
+  PreparedStep prepared = prepare_step(session, batch, step);
+  prepared.waited_ms = ms_since(begin);
+  return train_step(session, state, prepared, step, lr);
+}
+
+StepReport train_step(Session& session, TrainState& state, PreparedStep& prepared, int64_t step, double lr) {
+  const auto begin = Clock::now();
+  const StepBatch& batch = prepared.batch;
+  require_same_plan(session, prepared.planned.plan, step);
+  StreamTimer packs(session.device);
+  packs.start();
 
   state.flat.zero_gradients();
   session.exchange->take_usage();  // what forward-only passes used is not this step's
-  double busy_ms = 0;
-  const LossSums local = run_packs(session, state, batch, report.plan, step, &busy_ms);
+  const LossSums local = run_packs(session, state, prepared, step, packs);
+  const std::vector<StreamTimer::Span> spans = packs.take_spans();
   const double exposed_ms = session.exchange->take_usage().exposed_seconds * 1e3;
 
+  session.enter("reduction", step);
   // The reduction starts after this rank's last CP exchange of the step (spec 4). One sum over the lane, no factor.
   session.collectives().all_reduce_sum(state.flat.gradients(), "gradients");
+  StepReport report;
+  report.plan = std::move(prepared.planned.plan);
+  report.plan_ms = prepared.planned.plan_ms;
   report.sums = reduce_sums(session.collectives(), local);
   RINGFOLD_ASSERT(static_cast<int64_t>(report.sums.tokens) == batch.weights.loss_tokens,
                   "the ranks together counted another number of loss tokens than the batch has");
 
+  session.enter("update", step);
   report.grad_norm = state.flat.gradient_norm();
   if (!std::isfinite(report.grad_norm) || !std::isfinite(report.sums.loss)) {
     // Every rank has the same sums; rank 0 tells.
@@ -125,16 +167,9 @@ StepReport train_step(Session& session, TrainState& state, const StepBatch& batc
     state.optimizer->step(lr, clip_factor(report.grad_norm, session.settings.clip_grad));
     report.updated = true;
   }
-  report.busy_ms = session.collectives().all_gather_double(busy_ms - exposed_ms, "busy time");
-  const auto exposed = session.collectives().all_gather_double(exposed_ms, "exposed communication");
-  report.exposed_ms = *std::max_element(exposed.begin(), exposed.end());
   synchronize(session.device);
-  const double own_bytes = session.device.is_cpu()
-                               ? max_rss_bytes()
-                               : static_cast<double>(device_memory(session.device).peak_allocated_bytes);
-  const auto memory = session.collectives().all_gather_double(own_bytes, "peak memory");
-  report.peak_memory_bytes = static_cast<int64_t>(*std::max_element(memory.begin(), memory.end()));
-  report.step_ms = ms_since(begin);
+  gather_usage(session, spans, exposed_ms, report);
+  report.step_ms = ms_since(begin) + prepared.waited_ms;
   return report;
 }
 

@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "ringfold/device/device.h"
 #include "ringfold/models/qwen3/model.h"
 #include "ringfold/report/metrics.h"
 #include "ringfold/train/batch.h"
 #include "ringfold/train/objective.h"
 #include "ringfold/train/optimizer.h"
+#include "ringfold/train/preparation.h"
 #include "ringfold/train/session.h"
 
 namespace ringfold {
@@ -29,6 +31,7 @@ struct StepReport {
   double grad_norm = 0;
   bool updated = false;           // false for a step without loss tokens
   std::vector<double> busy_ms;    // per lane rank: time inside its own packs
+  std::vector<double> pack_us;    // their start and end by rank, as make_timeline takes them
   double exposed_ms = 0;          // largest over ranks
   int64_t peak_memory_bytes = 0;  // max RSS, on a GPU allocated memory; largest over ranks
   double plan_ms = 0;
@@ -36,11 +39,13 @@ struct StepReport {
 };
 
 // Forward and backward of this rank's packs: accumulates into flat.gradients(), which must be zero. Gradients and sums
-// are local until reduced.
-LossSums run_packs(Session& session, TrainState& state, const StepBatch& batch, const Plan& plan, int64_t step,
-                   double* busy_ms);
+// are local until reduced. `packs` gets a begin and an end for each of them.
+LossSums run_packs(Session& session, TrainState& state, const PreparedStep& prepared, int64_t step, StreamTimer& packs);
 
-// The whole step: plan, packs, one reduction over the lane, clip, update.
+// The whole step: the ranks compare plans, packs, one reduction over the lane, clip, update. Its plan goes to the
+// report.
+StepReport train_step(Session& session, TrainState& state, PreparedStep& prepared, int64_t step, double lr);
+// The same, prepared on the spot.
 StepReport train_step(Session& session, TrainState& state, const StepBatch& batch, int64_t step, double lr);
 
 // CP size -> share of the step's real tokens, for the sizes in use.

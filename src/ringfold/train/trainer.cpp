@@ -3,15 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "ringfold/base/log.h"
 #include "ringfold/data/order.h"
+#include "ringfold/mesh/failure.h"
 #include "ringfold/report/event_file.h"
+#include "ringfold/report/timeline.h"
+#include "ringfold/train/checkpoint_saver.h"
 #include "ringfold/train/log_probs.h"
+#include "ringfold/train/resume.h"
 #include "ringfold/train/rl_fields.h"
 #include "ringfold/train/schedule.h"
 #include "ringfold/train/setup.h"
@@ -21,8 +30,21 @@ namespace ringfold {
 namespace {
 
 volatile std::sig_atomic_t stop_signal = 0;
+volatile std::sig_atomic_t stop_second = 0;
+
+// The first signal asks for a stop after the step, one that comes later for the end at once. One stop may be told twice
+// together: to the process group, and by the launcher.
 void remember_signal(int signal) {
-  stop_signal = signal;
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const auto second = static_cast<std::sig_atomic_t>(now.tv_sec);
+  if (stop_signal == 0) {
+    stop_signal = signal;
+    stop_second = second;
+  } else if (second - stop_second >= 2) {
+    std::signal(signal, SIG_DFL);
+    raise(signal);
+  }
 }
 
 // Whether any rank was asked to stop; all ranks agree, so that none is left waiting in the next step.
@@ -35,17 +57,10 @@ void write_plan(const Session& session, int64_t step, const Plan& plan) {
   const std::string path = fmt::format("{}/plan_step_{}.json", session.settings.output_dir, step);
   std::ofstream file(path);
   file << plan_to_json(plan) << '\n';
-  if (!file.flush()) throw RunError(fmt::format("[train] cannot write {}. Hint: is the disk full?", path));
-}
-
-// Two runs must not mix their records; --resume is not built yet. Rank 0 looks, before it writes anything.
-void refuse_second_run(const RunSettings& settings) {
-  if (read_launch_env().rank != Rank(0)) return;
-  const std::string file = settings.output_dir + "/metrics.jsonl";
-  if (!std::filesystem::exists(file)) return;
-  throw UsageError(fmt::format(
-      "[settings] --output-dir {}: holds a run already ({}). Hint: choose another folder, or remove this one",
-      settings.output_dir, file));
+  if (!file.flush()) {
+    throw RunError(
+        fmt::format("[train] {}: cannot write the plan: {}. Hint: is the disk full?", path, std::strerror(errno)));
+  }
 }
 
 // What a dynamic run that only ever used one CP size is told at its end (docs/guide/troubleshooting.md).
@@ -72,16 +87,23 @@ class TrainingRun {
         state_{model, flat_, &optimizer_} {
     if (session.is_main() && !settings_.dump_gradients.empty()) {
       state_.on_gradients = [this](int64_t step) {
-        if (step == 1) write_safetensors(settings_.dump_gradients, flat_.named_gradients());
+        if (step == first_step_) write_safetensors(settings_.dump_gradients, flat_.named_gradients());
       };
     }
   }
 
-  int run();
+  // From `point` (rank 0's), or from step 1.
+  int run(std::optional<ResumePoint> point);
 
  private:
-  StepMetrics run_step(int64_t step, int64_t total);
-  void evaluate_after(int64_t step, MetricsFile* file);
+  void begin(std::optional<ResumePoint> point);
+  void open_output();
+  PreparedStep prepare(int64_t step) const;
+  StepMetrics run_step(int64_t step, int64_t total, int64_t last);
+  void evaluate_after(int64_t step);
+  // Both end every rank when a checkpoint could not be written.
+  void save_after(int64_t step);
+  void require_saved();
 
   Session& session_;
   LoadedFiles& files_;
@@ -91,71 +113,135 @@ class TrainingRun {
   AdamW optimizer_;
   TrainState state_;
   RlFields rl_;
+  int64_t first_step_ = 1;
+  std::vector<std::pair<std::string, std::string>> facts_;  // for checkpoints
   std::map<int, int64_t> packs_by_size_;
-  std::unique_ptr<EventFile> events_;  // rank 0
+  // Rank 0.
+  std::unique_ptr<MetricsFile> metrics_file_, eval_file_, timelines_;
+  std::unique_ptr<EventFile> events_;
+  std::optional<CheckpointSaver> saver_;
+  std::future<PreparedStep> next_;  // made while a step runs; the last member, so that it ends first
 };
 
-StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
+PreparedStep TrainingRun::prepare(int64_t step) const {
   const auto count = static_cast<int64_t>(files_.data.samples.size());
   const GlobalBatch chosen = global_batch(count, settings_.global_batch_size, step, settings_.seed, settings_.shuffle);
   StepBatch batch(files_.data, chosen.indices, settings_.loss_aggregation, settings_.loss_scale_factor);
   if (settings_.objective != Objective::kSft) batch.rl = &rl_;
+  PreparedStep prepared = prepare_step(session_, std::move(batch), step);
+  prepared.epochs_done = chosen.epochs_done;
+  return prepared;
+}
+
+StepMetrics TrainingRun::run_step(int64_t step, int64_t total, int64_t last) {
+  session_.enter("planning", step);
+  const auto begin = std::chrono::steady_clock::now();
+  PreparedStep prepared = next_.valid() ? next_.get() : prepare(step);
+  prepared.waited_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  if (step < last) next_ = std::async(std::launch::async, [this, step] { return prepare(step + 1); });
   const double lr = learning_rate(settings_, step, total);
-  const StepReport report = train_step(session_, state_, batch, step, lr);
+  const StepReport report = train_step(session_, state_, prepared, step, lr);
 
   if (!report.updated && session_.is_main()) {
     log::warning(fmt::format("step {}: no loss tokens in the batch; loss 0, weights unchanged", step));
   }
-  StepMetrics metrics = step_metrics(session_, files_.config, batch, report);
+  session_.enter("logging", step);
+  StepMetrics metrics = step_metrics(session_, files_.config, prepared.batch, report);
   metrics.step = step;
   metrics.lr = lr;
-  metrics.epoch = chosen.epochs_done;
+  metrics.epoch = prepared.epochs_done;
   for (const auto& [size, packs] : metrics.cp_histogram) packs_by_size_[size] += packs;
   if (session_.is_main()) {
     if (settings_.dump_plans) write_plan(session_, step, report.plan);
+    timelines_->append(to_json_line(make_timeline(step, 1e3 * report.step_ms, report.plan, report.pack_us)));
   }
   return metrics;
 }
 
-void TrainingRun::evaluate_after(int64_t step, MetricsFile* file) {
+void TrainingRun::evaluate_after(int64_t step) {
+  session_.enter("evaluation", step);
   const Evaluation evaluation = evaluate(*files_.eval_data, score_dataset(session_, model_, *files_.eval_data));
   if (!session_.is_main()) return;
   const EvalMetrics metrics{step, evaluation.loss, evaluation.accuracy};
-  file->append(to_json_line(metrics));
+  eval_file_->append(to_json_line(metrics));
   events_->append(step, scalars_of(metrics));
   log::info(fmt::format("ringfold: step {}: held-out loss {:.4f}, samples all right {:.1f} %", step, evaluation.loss,
                         100 * evaluation.accuracy));
 }
 
-int TrainingRun::run() {
+void TrainingRun::save_after(int64_t step) {
+  session_.enter("saving", step);
+  if (session_.is_main()) {
+    // A checkpoint's steps shall be in the records on the disk.
+    for (const std::string& records : record_files(settings_.output_dir)) flush_file(records);
+    CheckpointState state;
+    state.step = step;
+    state.world_size = session_.env.world_size;
+    state.packs_by_size = packs_by_size_;
+    state.facts = facts_;
+    saver_->save(capture_checkpoint(std::move(state), model_, flat_, optimizer_, rl_, settings_.async_save));
+  }
+  require_saved();
+}
+
+void TrainingRun::require_saved() {
+  const bool failed = saver_ && saver_->failure();
+  if (session_.collectives().all_gather_double(failed ? 1 : 0, "checkpoint").front() == 0) return;
+  if (failed) throw *saver_->failure();
+  throw ReportedElsewhere(ExitCode::kFailure);
+}
+
+void TrainingRun::open_output() {
+  rewind_output(settings_.output_dir, first_step_ - 1);
+  metrics_file_ = std::make_unique<MetricsFile>(settings_.output_dir + "/metrics.jsonl");
+  timelines_ = std::make_unique<MetricsFile>(settings_.output_dir + "/timeline.jsonl");
+  events_ = std::make_unique<EventFile>(settings_.output_dir + "/tensorboard");
+  if (files_.eval_data) eval_file_ = std::make_unique<MetricsFile>(settings_.output_dir + "/eval.jsonl");
+  if (settings_.save) {
+    saver_.emplace(CheckpointSaver::Options{checkpoints_folder(settings_.output_dir), settings_.save_total_limit,
+                                            settings_.async_save, nullptr});
+  }
+}
+
+void TrainingRun::begin(std::optional<ResumePoint> point) {
+  facts_ = run_facts(session_, files_);
+  Resumed resumed = resume_run(session_, point, facts_, flat_, optimizer_);
+  first_step_ = resumed.step + 1;
+  packs_by_size_ = std::move(resumed.packs_by_size);
   if (settings_.objective != Objective::kSft) {
-    rl_ = rl_fields(session_, model_, files_.data, files_.reference ? &*files_.reference : nullptr);
+    rl_ = rl_fields(session_, model_, files_.data, files_.reference ? &*files_.reference : nullptr,
+                    std::move(resumed.rl));
     files_.reference.reset();  // its log-probs are all that the run needs of it
   }
+  if (session_.is_main()) open_output();
+  if (resumed.step == 0 && files_.eval_data && settings_.eval_interval > 0) evaluate_after(0);
+}
+
+int TrainingRun::run(std::optional<ResumePoint> point) {
   const auto count = static_cast<int64_t>(files_.data.samples.size());
   const int64_t total = total_steps(settings_, steps_per_epoch(count, settings_.global_batch_size));
   const int64_t last = settings_.stop_after_steps > 0 ? std::min(total, settings_.stop_after_steps) : total;
+  begin(std::move(point));
 
-  std::unique_ptr<MetricsFile> metrics_file, eval_file;
-  if (session_.is_main()) {
-    metrics_file = std::make_unique<MetricsFile>(settings_.output_dir + "/metrics.jsonl");
-    events_ = std::make_unique<EventFile>(settings_.output_dir + "/tensorboard");
-    if (files_.eval_data) eval_file = std::make_unique<MetricsFile>(settings_.output_dir + "/eval.jsonl");
-  }
-  if (files_.eval_data && settings_.eval_interval > 0) evaluate_after(0, eval_file.get());
   int signal = 0;
   Progress progress(last, session_.is_main() && settings_.progress);
-  for (int64_t step = 1; step <= last && signal == 0; ++step) {
-    const StepMetrics metrics = run_step(step, total);
+  for (int64_t step = first_step_; step <= last && signal == 0; ++step) {
+    const StepMetrics metrics = run_step(step, total, last);
     if (session_.is_main()) {
-      metrics_file->append(to_json_line(metrics));
+      metrics_file_->append(to_json_line(metrics));
       events_->append(step, scalars_of(metrics));
       progress.step(metrics);
     }
     signal = agreed_stop_signal(session_);
-    const bool due = settings_.eval_interval > 0 && step % settings_.eval_interval == 0;
-    if (files_.eval_data && (due || step == last) && signal == 0) evaluate_after(step, eval_file.get());
+    const bool ends = step == last || signal != 0;
+    const auto due = [&](int64_t interval) { return interval > 0 && step % interval == 0; };
+    if (files_.eval_data && (due(settings_.eval_interval) || step == last) && signal == 0) evaluate_after(step);
+    if (settings_.save && (due(settings_.save_interval) || ends)) save_after(step);
+    if (settings_.async_save) require_saved();
   }
+  if (saver_) saver_->finish();
+  require_saved();
+  session_.enter("saving", last);
   if (session_.is_main()) {
     export_hf(model_, settings_.output_dir + "/hf");
     log::info(fmt::format("ringfold: weights in {}/hf, metrics in {}/metrics.jsonl", settings_.output_dir,
@@ -172,6 +258,7 @@ int TrainingRun::run() {
 }  // namespace
 
 int run_training(const RunSettings& settings) {
+  std::optional<ResumePoint> point;
   StartedRun started = start_run(settings, [&](const Topology& topology) {
     if (settings.output_dir.empty()) throw UsageError("[settings] --output-dir is missing. Hint: --output-dir RUN");
     std::error_code error;
@@ -180,13 +267,15 @@ int run_training(const RunSettings& settings) {
       throw UsageError(fmt::format("[settings] --output-dir {}: {}. Hint: choose a folder you may write to",
                                    settings.output_dir, error.message()));
     }
-    refuse_second_run(settings);
+    if (read_launch_env().rank == Rank(0)) point = find_resume_point(settings);
     if (!settings.dump_gradients.empty()) require_writable(settings.dump_gradients, "--dump-gradients");
     return load_files(settings, topology);
   });
-  std::signal(SIGTERM, remember_signal);
-  std::signal(SIGINT, remember_signal);
-  return TrainingRun(*started.session, started.files, *started.model).run();
+  return run_with_others(*started.session, [&](Session& session) {
+    std::signal(SIGTERM, remember_signal);
+    std::signal(SIGINT, remember_signal);
+    return TrainingRun(session, started.files, *started.model).run(std::move(point));
+  });
 }
 
 }  // namespace ringfold

@@ -144,13 +144,12 @@ RowScores log_prob(const at::Tensor& logits_nv, const at::Tensor& target_n, doub
 at::Tensor log_prob_backward(const at::Tensor& logits_nv, const at::Tensor& target_n, const at::Tensor& lse_n,
                              const at::Tensor& entropy_n, const at::Tensor& dlog_prob_n, const at::Tensor& dentropy_n,
                              double temperature, at::ScalarType type) {
-  const at::Tensor dlogits = at::empty(logits_nv.sizes(), logits_nv.options().dtype(type));
   cuda::log_prob_backward(type_of(type),
-                          {in_float(logits_nv), target_n.const_data_ptr<int64_t>(), in_float(lse_n),
-                           in_float(entropy_n), in_float(dlog_prob_n), in_float(dentropy_n), dlogits.data_ptr(),
-                           logits_nv.size(0), logits_nv.size(1), static_cast<float>(1 / temperature)},
+                          {logits_nv.data_ptr<float>(), target_n.const_data_ptr<int64_t>(), in_float(lse_n),
+                           in_float(entropy_n), in_float(dlog_prob_n), in_float(dentropy_n), logits_nv.size(0),
+                           logits_nv.size(1), static_cast<float>(1 / temperature)},
                           stream_of(logits_nv));
-  return dlogits;
+  return logits_nv.view(type).narrow(1, 0, logits_nv.size(1));
 }
 
 void merge_attention(AttentionBlock& accumulated, const AttentionBlock& block) {

@@ -88,12 +88,12 @@ struct LogProb {
   float inverse_temperature;
 };
 void log_prob_forward(const LogProb& p, cudaStream_t stream);
-// dlogits of `type`; the incoming gradients may be null.
+// dlogits of `type` written over the logits: row r begins where row r of the logits did. The incoming gradients may be
+// null.
 struct LogProbBackward {
-  const float* logits;
+  float* logits;
   const int64_t* target;
   const float *lse, *entropy, *dlog_prob, *dentropy;
-  void* dlogits;
   int64_t rows, vocabulary;
   float inverse_temperature;
 };

@@ -86,23 +86,29 @@ __global__ __launch_bounds__(kThreads) void ringfold_log_prob(LogProb p) {
   p.greedy[row] = target == sums.m;
 }
 
-// d logits = [dlog_prob (onehot - p) - dentropy p (log p + entropy)] / temperature
+// d logits = [dlog_prob (onehot - p) - dentropy p (log p + entropy)] / temperature, written over the logits: a row of
+// bf16 takes the first half of its row of floats. A round of the block reads no earlier than it writes, and all its
+// reads are done before the first write.
 template <typename T, int kCount>
 __global__ __launch_bounds__(kThreads) void ringfold_log_prob_backward(LogProbBackward p) {
   const int64_t row = blockIdx.x, target = p.target[row];
   const float* logits = p.logits + row * p.vocabulary;
-  T* dlogits = static_cast<T*>(p.dlogits) + row * p.vocabulary;
+  T* dlogits = reinterpret_cast<T*>(p.logits + row * p.vocabulary);
   const float lse = p.lse[row], scale = p.inverse_temperature;
   const float dlog_prob = p.dlog_prob == nullptr ? 0 : p.dlog_prob[row];
   const float dentropy = p.dentropy == nullptr ? 0 : p.dentropy[row];
   const float entropy = p.entropy[row];
-  for (int64_t i = threadIdx.x * kCount; i < p.vocabulary; i += kThreads * kCount) {
-    float x[kCount];
+  for (int64_t round = 0; round < p.vocabulary; round += kThreads * kCount) {
+    const int64_t i = round + threadIdx.x * kCount;
+    const bool inside = i < p.vocabulary;
+    float x[kCount] = {};
     if constexpr (kCount == 8) {
-      load8(logits + i, x);
+      if (inside) load8(logits + i, x);
     } else {
-      x[0] = logits[i];
+      if (inside) x[0] = logits[i];
     }
+    __syncthreads();
+    if (!inside) continue;
 #pragma unroll
     for (int e = 0; e < kCount; ++e) {
       const float log_p = x[e] * scale - lse, prob = __expf(log_p);

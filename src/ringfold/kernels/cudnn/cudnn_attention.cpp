@@ -20,10 +20,10 @@ namespace {
 
 using namespace cudnn_detail;
 
-// The longest block, as plans know it: 2048, 8192, 32768 ... so that a run with packs of all sizes soon has all its
+// The longest block, as plans know it: 512, 2048, 8192 ... so that a run with packs of all sizes soon has all its
 // plans.
 int64_t round_up(int64_t rows) {
-  int64_t power = 2048;
+  int64_t power = 512;
   while (power < rows) power *= 4;
   return power;
 }

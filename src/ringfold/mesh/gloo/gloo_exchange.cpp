@@ -25,21 +25,22 @@ class GlooPending : public PendingExchange {
 
   void wait() override {
     const auto begin = Clock::now();
-    for (auto& [work, peer] : operations_) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(begin + place_.timeout - Clock::now());
-      try {
-        // Zero would mean "the default" to c10d.
-        if (watch_.wait(*work, peer, std::max(left, std::chrono::milliseconds(1)))) continue;
-      } catch (const std::exception& error) {
-        throw peer_failure(place_, place_.name(peer), exchange_name(key_), Clock::now() - begin, error.what());
-      }
-      throw peer_failure(place_, place_.name(peer), exchange_name(key_), Clock::now() - begin, "connection closed");
-    }
+    for (const Operation& operation : operations_) wait_for(operation);
     operations_.clear();
     usage_.exposed_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
   }
 
  private:
+  void wait_for(const Operation& operation) {
+    const Wait wait(place_, operation.peer, key_);
+    try {
+      if (watch_.wait(*operation.work, operation.peer)) return;
+    } catch (const std::exception&) {
+      // Gloo says no more than that the connection is closed.
+    }
+    throw wait.failure();
+  }
+
   const LanePlace& place_;
   PeerWatch& watch_;
   Exchange::Usage& usage_;
@@ -58,14 +59,16 @@ class GlooExchange : public Exchange {
     RINGFOLD_ASSERT(group.member(group.index) == place_.self, "the group is seen from another rank");
     RINGFOLD_ASSERT(group.first.value() >= 0 && group.first.value() + group.size <= place_.size(),
                     "the group leaves the lane");
-    auto pending = std::make_unique<GlooPending>(place_, watch_, usage_, key);
+    ExchangeKey own_key = key;
+    if (!key.what.empty()) own_key.step = place_.monitor->step();  // a collective knows only its name
+    auto pending = std::make_unique<GlooPending>(place_, watch_, usage_, own_key);
     for (const Transfer& transfer : transfers) {
       const LaneRank peer = peer_of(group, transfer);
-      post(*pending, transfer.recv, peer, key, /*receives=*/true);
+      post(*pending, transfer.recv, peer, own_key, /*receives=*/true);
     }
     for (const Transfer& transfer : transfers) {
       const LaneRank peer = peer_of(group, transfer);
-      post(*pending, transfer.send, peer, key, /*receives=*/false);
+      post(*pending, transfer.send, peer, own_key, /*receives=*/false);
     }
     return pending;
   }
@@ -79,11 +82,15 @@ class GlooExchange : public Exchange {
     return group.member(transfer.peer);
   }
 
-  // Gloo would fill a larger tensor in part, and abort on a smaller one. With the size in the tag, ranks that disagree
-  // never match, and meet the timeout.
-  static int tag_of(uint32_t count, size_t size_bytes) {
-    const auto size_hash = static_cast<uint32_t>((size_bytes * 0x9e3779b97f4a7c15ULL >> 32) % 0xfff);
-    return static_cast<int>((count & 0x7ffffU) << 12 | size_hash);
+  // Gloo would fill a larger tensor in part, and abort on a smaller one; and ranks that have diverged would take each
+  // other's numbers for their own. With size and name in the tag, ranks that disagree never match, and meet the
+  // timeout.
+  static int tag_of(uint32_t count, size_t size_bytes, const ExchangeKey& key) {
+    uint64_t hash = size_bytes * 0x9e3779b97f4a7c15ULL;
+    hash ^= key.what.empty() ? static_cast<uint64_t>(key.layer) << 8 | static_cast<uint64_t>(key.phase)
+                             : std::hash<std::string_view>()(key.what);
+    hash *= 0x9e3779b97f4a7c15ULL;
+    return static_cast<int>((count & 0x7ffffU) << 12 | static_cast<uint32_t>((hash >> 32) % 0xfff));
   }
 
   // Both sides know the size, so both leave an empty transfer out, and out of the count.
@@ -92,20 +99,19 @@ class GlooExchange : public Exchange {
     RINGFOLD_ASSERT(tensor.is_contiguous() && tensor.is_cpu(), "exchanged tensors are contiguous and on the CPU");
     std::vector<at::Tensor> tensors{tensor};
     uint32_t& counter = (receives ? received_ : sent_)[peer.value()];
-    const int tag = tag_of(counter++, tensor.nbytes());
-    const auto begin = Clock::now();
+    const int tag = tag_of(counter++, tensor.nbytes(), key);
     try {
       pending.add(
           {receives ? group_->recv(tensors, peer.value(), tag) : group_->send(tensors, peer.value(), tag), peer});
-    } catch (const std::exception& error) {
-      throw peer_failure(place_, place_.name(peer), exchange_name(key), Clock::now() - begin, error.what());
+    } catch (const std::exception&) {
+      throw Wait(place_, peer, key).failure();
     }
     if (!receives) usage_.sent_bytes += static_cast<int64_t>(tensor.nbytes());
   }
 
   GroupPtr group_;
   LanePlace place_;
-  PeerWatch watch_{group_};
+  PeerWatch watch_{group_, place_.monitor};
   Usage usage_;
   std::vector<uint32_t> sent_, received_;  // by lane rank
 };

@@ -5,12 +5,19 @@
 namespace ringfold {
 namespace {
 
-// Long against an exchange, so that a probe is rare; short against a user's patience.
-constexpr std::chrono::milliseconds kProbeInterval{500};
+using Clock = std::chrono::steady_clock;
+
+// Long against an exchange, so that a look is rare; short against a user's patience.
+constexpr std::chrono::milliseconds kLookInterval{100};
+constexpr int kLooksAProbe = 5;
+// Later than this the whole process was stopped, or the machine asleep.
+constexpr std::chrono::seconds kSlept{2};
+constexpr std::chrono::hours kNoLimit{1000};  // more would overflow Gloo's nanoseconds
 
 }  // namespace
 
-PeerWatch::PeerWatch(GroupPtr group) : group_(std::move(group)), thread_([this] { run(); }) {}
+PeerWatch::PeerWatch(GroupPtr group, std::shared_ptr<Monitor> monitor)
+    : group_(std::move(group)), monitor_(std::move(monitor)), thread_([this] { run(); }) {}
 
 PeerWatch::~PeerWatch() {
   {
@@ -21,7 +28,7 @@ PeerWatch::~PeerWatch() {
   thread_.join();
 }
 
-bool PeerWatch::wait(c10d::Work& work, LaneRank peer, std::chrono::milliseconds limit) {
+bool PeerWatch::wait(c10d::Work& work, LaneRank peer) {
   {
     const std::lock_guard lock(mutex_);
     awaited_ = &work;
@@ -35,16 +42,21 @@ bool PeerWatch::wait(c10d::Work& work, LaneRank peer, std::chrono::milliseconds 
       watch.awaited_ = nullptr;
     }
   } const end{*this};
-  return work.wait(limit);
+  return work.wait(kNoLimit);
 }
 
 void PeerWatch::run() {
   std::unique_lock lock(mutex_);
   const c10d::Work* seen = nullptr;
-  while (!changed_.wait_for(lock, kProbeInterval, [this] { return stop_; })) {
-    // The lock is held during the probe: the waiting thread cannot issue anything meanwhile.
-    if (awaited_ != nullptr && awaited_ == seen && !is_connected(peer_)) awaited_->abort();
+  int looks = 0;
+  for (auto slept_at = Clock::now(); !changed_.wait_for(lock, kLookInterval, [this] { return stop_; });
+       slept_at = Clock::now()) {
+    if (Clock::now() - slept_at > kSlept) monitor_->forgive_sleep();
+    // The lock is held during the look: the waiting thread cannot issue anything meanwhile.
+    looks = awaited_ != nullptr && awaited_ == seen ? looks + 1 : 0;
     seen = awaited_;
+    if (looks == 0) continue;
+    if (monitor_->wait_is_over() || (looks % kLooksAProbe == 0 && !is_connected(peer_))) awaited_->abort();
   }
 }
 

@@ -48,7 +48,8 @@ std::optional<PeerError> NcclWatch::look() {
     const auto begin = std::max(oldest.since, last_progress_);
     try {
       if (!oldest.work->isCompleted()) {
-        if (now - begin < place_.timeout) return std::nullopt;
+        // NCCL does not tell when a peer has failed; the peer does.
+        if (now - begin < place_.timeout && !place_.monitor->note()) return std::nullopt;
         return peer_failure(place_, "a peer", oldest.name, now - begin, "timed out");
       }
     } catch (const std::exception& error) {

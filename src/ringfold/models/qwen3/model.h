@@ -79,6 +79,8 @@ class DenseModel {
   at::Tensor embedding_, final_norm_, head_;
 };
 
+// The config.json that goes with the model's weights.
+std::string exported_config(const DenseModel& model);
 // config.json + safetensors into a folder that load_model_config and DenseModel read back.
 void export_hf(const DenseModel& model, const std::string& folder);
 

@@ -200,11 +200,14 @@ std::vector<NamedTensor> DenseModel::state() const {
   return tensors;
 }
 
-void export_hf(const DenseModel& model, const std::string& folder) {
+std::string exported_config(const DenseModel& model) {
   const at::ScalarType type = model.head_weight().scalar_type();
-  const char* name = type == at::kDouble ? "float64" : type == at::kBFloat16 ? "bfloat16" : "float32";
+  return config_json(model.config(), type == at::kDouble ? "float64" : type == at::kBFloat16 ? "bfloat16" : "float32");
+}
+
+void export_hf(const DenseModel& model, const std::string& folder) {
   write_safetensors_folder(folder, model.state());
-  write_text_file("model", folder + "/config.json", config_json(model.config(), name));
+  write_text_file("model", folder + "/config.json", exported_config(model));
 }
 
 }  // namespace ringfold

@@ -1,0 +1,287 @@
+#include "ringfold/mesh/monitor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "ringfold/mesh/beat.h"
+#include "ringfold/mesh/exchange_name.h"
+#include "ringfold/mesh/fault.h"
+
+namespace ringfold {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr const char* kNoteKey = "note";
+// How long a failing rank waits for the store to take or give the note.
+constexpr milliseconds kNoteLimit{2000};
+constexpr milliseconds kStoreSilence{1500};
+// Chains of waits that are longer are cut in the message.
+constexpr size_t kLongestChain = 16;
+
+Monitor::Note parse_note(const std::string& text) {
+  int rank = 0;
+  const char* end = std::from_chars(text.data(), text.data() + text.size(), rank).ptr;
+  return {Rank(rank), text.substr(std::min<size_t>(end - text.data() + 1, text.size()))};
+}
+
+}  // namespace
+
+struct Monitor::State {
+  const std::shared_ptr<c10d::Store> store;
+  const Rank self;
+  const milliseconds timeout, interval;
+  const std::string store_host;
+
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  bool stop = false;
+
+  // What this rank does.
+  std::string stage = "starting";
+  int64_t step = 0;
+  int micro_step = -1;
+  int64_t progress = 0;
+
+  // The present wait.
+  bool waiting = false;
+  int64_t wait_number = 0;
+  Rank peer;
+  ExchangeKey key;
+  Clock::time_point began_at;
+  Clock::time_point moved_at;  // when the wait began, or somebody it hangs on got on
+  // Ranks in the order of their waits; the last waits for nobody, or for one before it (a circle).
+  std::vector<Rank> chain;
+  BeatReader reader{Clock::now()};
+
+  // Set: the chain is followed at once, not only in a long wait; the peer's numbers of these looks.
+  bool look_closely = false;
+  std::vector<int64_t> close_looks;
+
+  // The note.
+  std::string own_note;  // to be left
+  std::optional<Note> note;
+  bool store_lost = false;
+  Clock::time_point store_answered_at = Clock::now();
+
+  std::future<void> ended;  // the thread
+
+  State(std::shared_ptr<c10d::Store> its_store, Rank rank, milliseconds limit, std::string host)
+      : store(std::move(its_store)),
+        self(rank),
+        timeout(limit),
+        interval(beat_interval(limit)),
+        store_host(std::move(host)) {}
+
+  bool store_is_silent() const { return store_lost || Clock::now() - store_answered_at > kStoreSilence + interval; }
+
+  std::string doing() const {
+    if (waiting) return exchange_name(key);
+    std::string text = stage;
+    if (step > 0) {
+      text += micro_step >= 0 ? fmt::format(" (micro-step {}, step {})", micro_step, step)
+                              : fmt::format(" (step {})", step);
+    }
+    return text;
+  }
+
+  void run() {
+    try {
+      for (int64_t number = 1;; ++number) {
+        round(number);
+        std::unique_lock lock(mutex);
+        store_answered_at = Clock::now();
+        changed.notify_all();
+        const bool was_close = look_closely;
+        changed.wait_for(lock, interval, [&] { return stop || !own_note.empty() || look_closely != was_close; });
+        if (stop) return;
+      }
+    } catch (const std::exception&) {
+      // The store has ended, and its host with it: the connections will tell.
+      const std::lock_guard lock(mutex);
+      store_lost = true;
+      changed.notify_all();
+    }
+  }
+
+  // Store calls are made without the lock: the rank's work must not wait for them.
+  void round(int64_t number) {
+    std::unique_lock lock(mutex);
+    const Beat beat{number, progress, waiting ? peer.value() : -1, doing()};
+    const bool close = look_closely;
+    const bool long_wait = waiting && (close || Clock::now() - began_at > interval);
+    const int64_t this_wait = wait_number;
+    const Rank first = peer;
+    const std::string text = std::exchange(own_note, {});
+    lock.unlock();
+    publish_beat(*store, self, beat);
+    if (!text.empty()) {
+      leave(text);
+    } else if (store->check({kNoteKey})) {
+      take_note(store->get_to_str(kNoteKey));
+    }
+    if (long_wait) follow(this_wait, first, close);
+  }
+
+  void leave(const std::string& text) {
+    const std::string mine = fmt::format("{} {}", self.value(), text);
+    const std::vector<uint8_t> winner =
+        store->compareSet(kNoteKey, std::vector<uint8_t>(), std::vector<uint8_t>(mine.begin(), mine.end()));
+    take_note({winner.begin(), winner.end()});
+  }
+
+  void take_note(const std::string& text) {
+    const std::lock_guard lock(mutex);
+    note = parse_note(text);
+  }
+
+  void follow(int64_t this_wait, Rank first, bool close) {
+    std::vector<Rank> found;
+    bool moved = false;
+    BeatReader looked = copy_of_reader(this_wait);
+    for (Rank rank = first; found.size() < kLongestChain;) {
+      found.push_back(rank);
+      const BeatReader::Seen& seen = looked.look(*store, rank);
+      moved = moved || seen.moved;
+      const Rank next(seen.beat.waiting_for);
+      if (next.value() < 0 || next == self || std::find(found.begin(), found.end(), next) != found.end()) break;
+      rank = next;
+    }
+    const std::lock_guard lock(mutex);
+    if (wait_number != this_wait) return;
+    reader = std::move(looked);
+    chain = std::move(found);
+    if (close) close_looks.push_back(reader.seen().at(first.value()).beat.number);
+    if (moved) moved_at = Clock::now();
+  }
+
+  BeatReader copy_of_reader(int64_t this_wait) {
+    const std::lock_guard lock(mutex);
+    return wait_number == this_wait ? reader : BeatReader(Clock::now());
+  }
+};
+
+Monitor::Monitor(std::shared_ptr<c10d::Store> store, Rank self, milliseconds timeout, std::string store_host)
+    : state_(std::make_shared<State>(std::move(store), self, timeout, std::move(store_host))) {
+  std::promise<void> ended;
+  state_->ended = ended.get_future();
+  std::thread([state = state_, done = std::move(ended)]() mutable {
+    state->run();
+    done.set_value();
+  }).detach();
+}
+
+Monitor::~Monitor() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+  }
+  state_->changed.notify_all();
+  // A store that does not answer keeps the thread.
+  state_->ended.wait_for(kNoteLimit);
+}
+
+void Monitor::enter(std::string_view stage, int64_t step, int micro_step) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stage = stage;
+    state_->step = step;
+    state_->micro_step = micro_step;
+    ++state_->progress;
+  }
+  inject_fault(state_->self, step, stage);
+}
+
+int64_t Monitor::step() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->step;
+}
+
+void Monitor::begin_wait(Rank peer, const ExchangeKey& key) {
+  const std::lock_guard lock(state_->mutex);
+  state_->waiting = true;
+  ++state_->wait_number;
+  state_->peer = peer;
+  state_->key = key;
+  state_->began_at = state_->moved_at = Clock::now();
+  state_->reader = BeatReader(state_->began_at);
+  state_->chain.clear();
+}
+
+void Monitor::end_wait() {
+  const std::lock_guard lock(state_->mutex);
+  state_->waiting = false;
+  ++state_->progress;
+}
+
+bool Monitor::wait_is_over() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->waiting && (state_->note || Clock::now() - state_->moved_at >= state_->timeout);
+}
+
+void Monitor::forgive_sleep() {
+  const std::lock_guard lock(state_->mutex);
+  state_->moved_at = Clock::now();
+}
+
+std::optional<Monitor::Note> Monitor::leave_note(const std::string& own_text) {
+  std::unique_lock lock(state_->mutex);
+  if (state_->note || state_->store_is_silent()) return state_->note;
+  state_->own_note = own_text;
+  state_->changed.notify_all();
+  state_->changed.wait_for(lock, kNoteLimit, [&] { return state_->note || state_->store_lost; });
+  return state_->note;
+}
+
+std::optional<Monitor::Note> Monitor::note() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->note;
+}
+
+Monitor::Finding Monitor::examine() const {
+  const std::lock_guard lock(state_->mutex);
+  const State& s = *state_;
+  const auto now = Clock::now();
+  if (s.store_is_silent()) {
+    return {Cause::kStoreSilent, s.peer,
+            fmt::format("the job's store, which {} hosts, {} either", s.store_host,
+                        s.store_lost ? "is not there" : "does not answer")};
+  }
+  if (s.chain.empty()) return {Cause::kUnknown, s.peer, ""};
+  std::string text;
+  for (size_t i = 0; i + 1 < s.chain.size(); ++i) {
+    text += fmt::format("rank {} waits for rank {} in {}; ", s.chain[i].value(), s.chain[i + 1].value(),
+                        s.reader.seen().at(s.chain[i].value()).beat.doing);
+  }
+  const Rank last = s.chain.back();
+  const BeatReader::Seen& seen = s.reader.seen().at(last.value());
+  if (!seen.alive(now, s.interval)) return {Cause::kSilent, last, text + describe_seen(last, seen, s.interval)};
+  if (seen.beat.waiting_for >= 0) {
+    text += fmt::format("rank {} waits for rank {} in {}", last.value(), seen.beat.waiting_for, seen.beat.doing);
+    return {Cause::kDiverged, last, text};
+  }
+  return {Cause::kStuck, last, text + describe_seen(last, seen, s.interval)};
+}
+
+bool Monitor::peer_is_alive() {
+  std::unique_lock lock(state_->mutex);
+  State& s = *state_;
+  // Looks that began before this call may have seen it alive, and well.
+  const auto beats = [&s] { return s.close_looks.size() > 1 && s.close_looks.back() != s.close_looks.front(); };
+  s.close_looks.clear();
+  s.look_closely = true;
+  s.changed.notify_all();
+  s.changed.wait_for(lock, 4 * s.interval, [&] { return beats() || s.note || s.store_lost; });
+  s.look_closely = false;
+  return beats();
+}
+
+}  // namespace ringfold

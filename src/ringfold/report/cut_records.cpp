@@ -1,0 +1,93 @@
+#include "ringfold/report/cut_records.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "ringfold/base/error.h"
+
+namespace ringfold {
+namespace {
+
+namespace fs = std::filesystem;
+
+void cut(const std::string& path, uint64_t bytes) {
+  std::error_code error;
+  if (fs::file_size(path, error) == bytes && !error) return;
+  fs::resize_file(path, bytes, error);
+  if (!error) return;
+  throw RunError(fmt::format(
+      "[report] {}: cannot cut the records after the step that the run resumes from: {}. Hint: check its permissions",
+      path, error.message()));
+}
+
+// Of one line of a .jsonl file; none when it is not a whole record.
+std::optional<int64_t> step_of_line(const std::string& line) {
+  const auto record = nlohmann::json::parse(line, nullptr, false);
+  if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) return std::nullopt;
+  return record["step"].get<int64_t>();
+}
+
+// Of an event's message, as event_file.cpp writes them: wall time (key and 8 bytes), then the step as field 2. The
+// version event has none: 0.
+int64_t step_of_event(const std::string& message) {
+  constexpr size_t kStepAt = 9;
+  constexpr char kStepKey = 0x10;
+  if (message.size() <= kStepAt || message[kStepAt] != kStepKey) return 0;
+  uint64_t step = 0;
+  for (size_t i = kStepAt + 1, shift = 0; i < message.size() && shift < 64; ++i, shift += 7) {
+    step |= static_cast<uint64_t>(message[i] & 0x7F) << shift;
+    if ((message[i] & 0x80) == 0) break;
+  }
+  return static_cast<int64_t>(step);
+}
+
+void cut_event_file(const std::string& path, int64_t step) {
+  std::ifstream file(path, std::ios::binary);
+  const uint64_t size = fs::file_size(path);
+  uint64_t kept = 0;
+  // u64 length, u32 CRC, message, u32 CRC: event_file.h.
+  constexpr uint64_t kFrameBytes = 16;
+  while (kept + kFrameBytes <= size) {
+    char head[12];
+    file.read(head, sizeof head);
+    uint64_t length = 0;
+    std::memcpy(&length, head, sizeof length);
+    if (length > size - kept - kFrameBytes) break;
+    std::string message(length, '\0');
+    file.read(message.data(), static_cast<std::streamsize>(length));
+    file.ignore(4);
+    if (!file || step_of_event(message) > step) break;
+    kept += kFrameBytes + length;
+  }
+  cut(path, kept);
+}
+
+}  // namespace
+
+void cut_records_after(const std::string& path, int64_t step) {
+  if (!fs::exists(path)) return;
+  std::ifstream file(path, std::ios::binary);
+  uint64_t kept = 0;
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    const std::optional<int64_t> at = step_of_line(line);
+    if (!at || *at > step) break;
+    kept += line.size() + 1;
+  }
+  cut(path, kept);
+}
+
+void cut_events_after(const std::string& folder, int64_t step) {
+  if (!fs::is_directory(folder)) return;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().filename().string().starts_with("events.out.tfevents.")) {
+      cut_event_file(entry.path().string(), step);
+    }
+  }
+}
+
+}  // namespace ringfold
