@@ -1,8 +1,8 @@
 // What a checkpoint holds, and how it gets from and to a run:
 //   hf/                    weights in the run's dtype and config.json, in Hugging Face layout
 //   optimizer.safetensors  NAME.exp_avg, NAME.exp_avg_sq; for half precision NAME.master (fp32)
-//   samples.safetensors    values of the samples that were fixed before step 1 (old, reference log-probs); only where there are
-//   any state.json             everything else COMPLETE               checkpoint_files.h
+//   samples.safetensors    values of the samples that were fixed before step 1 (old, reference log-probs); only where
+//   there are any state.json             everything else COMPLETE               checkpoint_files.h
 // The order of the samples, the learning rate and the start of an epoch are functions of the step and of settings that
 // a resumed run must share (resume.h); nothing in training draws from a generator that has a state.
 #pragma once

@@ -88,8 +88,6 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
   const RunSettings& s = session.settings;
   const Topology& t = session.topology;
   const auto text = [](const auto& value) { return fmt::format("{}", value); };
-  std::vector<at::Tensor> weights;
-  for (const Parameter& parameter : model.parameters()) weights.push_back(parameter.value);
   std::vector<std::pair<std::string, std::string>> facts = {
       {"data digest", fmt::format("{:016x} ({} samples, {} tokens)", files.data.digest(), files.data.samples.size(),
                                   files.data.total_tokens())},
@@ -258,7 +256,9 @@ StartedRun start_run(const RunSettings& settings, const std::function<LoadedFile
   // The digests read all data and weights: only where there is somebody to compare them with.
   if (run.session->env.world_size > 1) {
     auto facts = run_facts(*run.session, run.files);
-    facts.emplace_back("weights", fmt::format("digest {:016x}", weight_digest(*run.model)));
+    std::vector<at::Tensor> weights;
+    for (const Parameter& parameter : run.model->parameters()) weights.push_back(parameter.value);
+    facts.emplace_back("weights", fmt::format("digest {:016x}", weight_digest(weights)));
     require_same_run(*run.session, facts);
   }
   print_startup(*run.session, run.files);
