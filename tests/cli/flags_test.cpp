@@ -118,7 +118,7 @@ TEST(Cli, values_that_are_missing_or_wrong) {
   EXPECT_EQ(refusal({"train", "--shuffle", "--no-shuffle"}),
             "[flags] --shuffle and --no-shuffle: got both, expected one of them");
   EXPECT_EQ(refusal({"bench", "--policies", "static,"}),
-            "[flags] --policies: got \"\", expected static or static_work or uniform");
+            "[flags] --policies: got \"\", expected static or static_work or static_arrival or uniform or mixed");
 }
 
 TEST(Cli, what_is_not_built_yet_is_refused_by_name) {

@@ -40,11 +40,11 @@ class Limits : public Job {
 };
 
 TEST_F(Limits, metrics_that_cannot_be_written_end_the_run) {
-  // The third record does not fit.
+  // Neither metrics nor timeline have room for the third record.
   Process job(folder_, "job", launched(train_flags({"--log-level", "error"})), {}, limit(RLIMIT_FSIZE, 1200));
   EXPECT_THAT(failure(job),
-              MatchesRegex("ringfold: error: \\[report\\] .*/run/metrics.jsonl: cannot write a record: File "
-                           "too large. Hint: .*"));
+              MatchesRegex("ringfold: error: \\[report\\] .*/run/(metrics|timeline).jsonl: cannot write a record: "
+                           "File too large. Hint: .*"));
 }
 
 TEST_F(Limits, evaluations_on_a_full_disk_end_the_run) {
@@ -65,7 +65,7 @@ TEST_F(Limits, plans_on_a_full_disk_end_the_run) {
 }
 
 TEST_F(Limits, weights_that_cannot_be_written_end_the_run_and_leave_no_half_file) {
-  Process job(folder_, "job", launched(train_flags({"--max-steps", "1", "--log-level", "error"})), {},
+  Process job(folder_, "job", launched(train_flags({"--max-steps", "1", "--no-save", "--log-level", "error"})), {},
               limit(RLIMIT_FSIZE, 2200));
   EXPECT_THAT(failure(job),
               MatchesRegex("ringfold: error: \\[.*\\] .*/run/hf/model.safetensors: write: got File too large, "

@@ -70,7 +70,7 @@ void cut_event_file(const std::string& path, int64_t step) {
 }  // namespace
 
 void cut_records_after(const std::string& path, int64_t step) {
-  if (!fs::exists(path)) return;
+  if (!fs::is_regular_file(path)) return;  // not there, or a pipe or device, which has no past
   std::ifstream file(path, std::ios::binary);
   uint64_t kept = 0;
   for (std::string line; std::getline(file, line) && !file.eof();) {
