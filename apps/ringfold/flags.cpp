@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "flag_values.h"
-#include "policies.h"
 #include "ringfold/plan/length_laws.h"
 #include "ringfold/plan/passes.h"
+#include "ringfold/plan/policy_names.h"
 
 namespace ringfold {
 namespace {

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "ringfold/data/jsonl.h"
-#include "ringfold/data/tokenizer.h"
 #include "ringfold/data/lengths.h"
 #include "ringfold/data/order.h"
+#include "ringfold/data/tokenizer.h"
 
 namespace ringfold {
 namespace {
@@ -59,7 +59,7 @@ Lengths load_lengths_of(const RunSettings& settings, const CommandOptions& optio
 
 int world_size_of(const RunSettings& settings, const CommandOptions& options, const LaunchEnv& env) {
   if (options.world_size_given) return settings.parallel.world_size;
-  if (env.world_size > 1) return env.world_size;
+  if (env.world_size > 1 || env.under_ringfold_launch) return env.world_size;
   throw UsageError("[flags] --world-size: not given, expected the number of ranks to plan for. Hint: --world-size 8");
 }
 

@@ -59,7 +59,22 @@ std::string commands_of(const Flag& flag) {
                                             : fmt::format("did you mean --{}?", near)));
 }
 
-void add_flag(CLI::App& app, const Flag& flag, std::vector<Given>& given) {
+// What is not built is refused before its value is looked at: other trainers have some of these as switches.
+void refuse_not_built(Command command, const std::vector<std::string>& arguments, const std::vector<Flag>& flags) {
+  for (const std::string& argument : arguments) {
+    if (!argument.starts_with("--")) continue;
+    const std::string name = argument.substr(2, argument.find('=') - 2);
+    for (const Flag& flag : flags) {
+      if (flag.hidden && flag.belongs_to(command) && flag.name == name) flag.set("", where_of(flag));
+    }
+  }
+}
+
+bool has_flag(const std::vector<Flag>& flags, const std::string& name) {
+  return std::any_of(flags.begin(), flags.end(), [&](const Flag& flag) { return flag.name == name; });
+}
+
+void add_flag(CLI::App& app, const Flag& flag, const std::vector<Flag>& flags, std::vector<Given>& given) {
   const std::string group = flag.hidden ? "" : flag.group;
   if (flag.kind == FlagKind::kSwitch) {
     app.add_flag_function(
@@ -70,6 +85,17 @@ void add_flag(CLI::App& app, const Flag& flag, std::vector<Given>& given) {
            flag.help)
         ->disable_flag_override()
         ->group(group);
+    // Turns a switch of the recipe off; in --help only where it is a flag of its own.
+    if (!flag.name.starts_with("no-") && !has_flag(flags, "no-" + flag.name)) {
+      app.add_flag_function(
+             "--no-" + flag.name,
+             [&given, &flag](int64_t) {
+               given.push_back({&flag, "false"});
+             },
+             "")
+          ->disable_flag_override()
+          ->group("");
+    }
     return;
   }
   const std::string names = flag.name == "processes" ? "-n,--processes" : "--" + flag.name;
@@ -94,13 +120,14 @@ struct CommandLine {
 
 CommandLine read_command_line(Command command, const std::vector<std::string>& arguments,
                               const std::vector<Flag>& flags) {
+  refuse_not_built(command, arguments, flags);
   CommandLine line;
   CLI::App app{summary_of(command), "ringfold " + name_of(command)};
   app.allow_extras();
   app.footer("Example:\n  " + example_of(command));
   app.get_formatter()->column_width(40);
   for (const Flag& flag : flags) {
-    if (flag.belongs_to(command)) add_flag(app, flag, line.given);
+    if (flag.belongs_to(command)) add_flag(app, flag, flags, line.given);
   }
   if (command != Command::kLaunch) {
     app.add_option("--config", line.config, "recipe: keys are names of flags, flags win")

@@ -9,9 +9,9 @@
 #include "commands.h"
 #include "lengths_source.h"
 #include "output.h"
-#include "policies.h"
 #include "ringfold/base/log.h"
 #include "ringfold/plan/planner.h"
+#include "ringfold/plan/policy_names.h"
 #include "ringfold/report/plan_html.h"
 
 namespace ringfold {

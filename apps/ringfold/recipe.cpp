@@ -117,6 +117,7 @@ class Reader {
     std::string name = found.key;
     std::replace(name.begin(), name.end(), '_', '-');
     const Flag& flag = find(name, where);
+    if (flag.hidden) flag.set("", where);  // not built: refused whatever the value
     const auto [first, is_new] = line_of_.emplace(name, found.line);
     if (!is_new) throw UsageError(fmt::format("{}: given twice, first on line {}", where, first->second));
     entries_.push_back({&flag, text_of(*found.node, flag, where), where});

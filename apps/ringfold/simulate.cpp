@@ -11,11 +11,11 @@
 #include "commands.h"
 #include "lengths_source.h"
 #include "output.h"
-#include "policies.h"
 #include "ringfold/base/log.h"
 #include "ringfold/data/order.h"
 #include "ringfold/plan/length_laws.h"
 #include "ringfold/plan/planner.h"
+#include "ringfold/plan/policy_names.h"
 
 namespace ringfold {
 namespace {

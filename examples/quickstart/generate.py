@@ -47,6 +47,11 @@ def draw(rng, longest):
     return problem([rng.randrange(10) for _ in range(operands)])
 
 
+def loss_mask(response):
+    """The sums and the answer: what is copied from the prompt is nothing to learn."""
+    return [index % 2 for index in range(len(response) - 3)] + [1, 1, 1]
+
+
 def write_sample(file, prompt, response, mask):
     sample = {"tokens": prompt + response, "response_length": len(response), "loss_mask": mask}
     file.write(json.dumps(sample) + "\n")
@@ -66,7 +71,7 @@ def main():
     with open(arguments.output / "train.jsonl", "w") as file:
         for _ in range(arguments.train):
             prompt, response = draw(rng, arguments.longest)
-            write_sample(file, prompt, response, [index % 2 for index in range(len(response) - 3)] + [1, 1, 1])
+            write_sample(file, prompt, response, loss_mask(response))
     with open(arguments.output / "eval.jsonl", "w") as file:
         for _ in range(arguments.eval):
             prompt, response = draw(rng, min(1000, arguments.longest))

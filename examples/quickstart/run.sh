@@ -25,9 +25,9 @@ python3 examples/quickstart/summary.py "$run/out"
 
 step "4/4 Static against dynamic on the same samples, and the proof that the layout changes nothing"
 $ringfold launch -n 4 -- bench --config recipes/quickstart.toml --model "$run/out/hf" --data "$run/task/train.jsonl" \
-  --policies static,uniform --steps 4 --log-level warning
+  --policies static,uniform --steps 4 --log-level error
 $ringfold launch -n 4 -- parity --config recipes/quickstart.toml --model "$run/out/hf" --data "$run/task/train.jsonl" \
-  --dtype float64 --log-level warning
+  --dtype float64 --log-level error
 
 step "Next"
 cat <<END

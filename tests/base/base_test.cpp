@@ -7,6 +7,7 @@
 #include "ringfold/base/error.h"
 #include "ringfold/base/hash.h"
 #include "ringfold/base/ids.h"
+#include "ringfold/base/outside_text.h"
 #include "ringfold/base/pow2.h"
 
 namespace ringfold {
@@ -96,6 +97,21 @@ TEST(Hash, tells_apart_how_the_same_bytes_are_grouped) {
   parts.add(std::span<const int64_t>(values).first(1));
   parts.add(std::span<const int64_t>(values).subspan(1));
   EXPECT_NE(whole.value(), parts.value());
+}
+
+TEST(OutsideText, shows_one_line_of_bounded_length) {
+  EXPECT_EQ(printable("a\nb\x1b[2J\x7f"), "a?b?[2J?");
+  EXPECT_EQ(printable("caf\xC3\xA9", 5), "caf\xC3\xA9");
+  EXPECT_EQ(printable("caf\xC3\xA9s", 4), "caf...") << "no half character";
+  EXPECT_EQ(printable(std::string(1000, 'x')).size(), 123U);
+}
+
+TEST(OutsideText, measures_nesting_outside_of_strings) {
+  EXPECT_FALSE(nested_deeper_than(R"({"a":[1,{"b":[]}]})", 4));
+  EXPECT_TRUE(nested_deeper_than(R"({"a":[1,{"b":[]}]})", 3));
+  EXPECT_FALSE(nested_deeper_than(R"({"a":"[[[[[\"[[[["})", 1));
+  EXPECT_FALSE(nested_deeper_than("[][][][]", 1));
+  EXPECT_TRUE(nested_deeper_than(std::string(1000000, '['), 32));
 }
 
 TEST(Pow2, rounds_up_to_multiples_and_powers) {

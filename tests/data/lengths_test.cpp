@@ -26,6 +26,9 @@ TEST(Lengths, what_is_no_length_is_named) {
                 ThrowsMessage<DataError>(HasSubstr(std::string("[flags] --lengths (sample 1): length: got \"") + word +
                                                    "\", expected an integer >= 1")));
   }
+  EXPECT_THAT([] { parse_lengths("900\n\x1b[2J", "[flags] --lengths"); },
+              ThrowsMessage<DataError>(HasSubstr("got \"900??[2J\"")))
+      << "no control characters on a terminal";
   const TempFile file("900\n100\nlength\n", ".txt");
   EXPECT_THAT([&] { load_lengths(file.path()); },
               ThrowsMessage<DataError>(HasSubstr(file.path() + ":3 (sample 2): length: got \"length\"")));

@@ -109,7 +109,8 @@ TEST(LinearLogProb, whole_logits_are_never_held) {
   const TokenScores scores = linear_log_prob(hidden, weight, target, {.chunk_rows = 64});
   torch::autograd::backward({scores.log_prob_n.sum() + scores.entropy_n.sum()}, {});
   const int64_t chunk_bytes = 64 * kVocabulary * int64_t{sizeof(float)};
-  EXPECT_LT(peak_bytes() - before, 8 * chunk_bytes) << "whole logits would be " << kRows / 64 << " chunks";
+  // A chunk needs a handful of buffers, and the allocator keeps some: half of the whole logits is far above both.
+  EXPECT_LT(peak_bytes() - before, 16 * chunk_bytes) << "whole logits would be " << kRows / 64 << " chunks";
 }
 
 }  // namespace

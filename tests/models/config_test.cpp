@@ -186,6 +186,22 @@ TEST(ModelConfig, refuses_values_that_contradict_each_other) {
               HasSubstr("high_freq_factor: got 1"));
 }
 
+TEST(ModelConfig, sizes_that_no_model_has_are_refused_before_they_overflow) {
+  EXPECT_THAT(refusal({{"vocab_size", 2147483647},
+                       {"hidden_size", 2147483647},
+                       {"intermediate_size", 2147483647},
+                       {"num_hidden_layers", 2147483647}}),
+              HasSubstr("hidden_size: got a model of 3.0e+28 parameters, expected at most 1e+15"));
+}
+
+TEST(ModelConfig, a_message_shows_no_more_of_a_broken_file_than_a_line) {
+  const std::string message = refusal({{"model_type", std::string(100000, 'x') + "\x1b[2J"}});
+  EXPECT_LT(message.size(), 500U);
+  EXPECT_THAT(
+      message_of<DataError>([] { load_model_config(write_config("{\"model_type\":" + std::string(200000, '['))); }),
+      HasSubstr("nested deeper than 32 levels"));
+}
+
 TEST(ModelConfig, a_broken_or_absent_file_is_named) {
   EXPECT_THAT(message_of<DataError>([] { load_model_config(write_config("{\"a\": ")); }),
               AllOf(HasSubstr("ringfold_config_test.json"), HasSubstr("broken JSON")));

@@ -23,6 +23,11 @@ std::vector<LengthSet> length_sets(int max_cp) {
           {"two giants and a crowd", {longest, 6, 7, 3, longest / 2 + 1, 5, 9, 8, 2, 10, 1, 6}}};
 }
 
+constexpr std::pair<CpPolicy, Execution> kPolicies[] = {{CpPolicy::kUniform, Execution::kLockstep},
+                                                        {CpPolicy::kStatic, Execution::kLockstep},
+                                                        {CpPolicy::kMixed, Execution::kLockstep},
+                                                        {CpPolicy::kMixed, Execution::kFree}};
+
 struct Layout {
   int world;
   int max_cp;
@@ -42,17 +47,20 @@ TEST_P(Parity, every_policy_and_scheme_equals_one_rank) {
       run.settings.dtype = dtype;
       run.data = make_dataset(set.lengths);
       const RunOutcome reference = run_reference(run);
-      for (const CpPolicy policy : {CpPolicy::kUniform, CpPolicy::kStatic}) {
+      for (const auto& [policy, execution] : kPolicies) {
         for (const CpCommType comm : {CpCommType::kP2p, CpCommType::kAllGather}) {
           for (const std::string recompute : {"none", "full"}) {
             run.settings.parallel.cp_policy = policy;
             run.settings.parallel.cp_policy_given = true;
+            run.settings.parallel.execution = execution;
+            run.settings.parallel.execution_given = true;
             run.settings.parallel.cp_comm_type = comm;
             run.settings.recompute = recompute;
             runs.push_back(run);
             references.push_back(reference);
             names.push_back(set.name + " " + dtype + " " + std::string(to_string(policy)) + " " +
-                            std::string(to_string(comm)) + " recompute " + recompute);
+                            std::string(to_string(execution)) + " " + std::string(to_string(comm)) + " recompute " +
+                            recompute);
           }
         }
       }

@@ -77,8 +77,8 @@ class Result {
 // Prints the condition, the place and the message, then aborts.
 [[noreturn]] void assertion_failed(const char* condition, const char* file, int line, const std::string& message);
 
-#define RINGFOLD_ASSERT(condition, message)                                               \
-  do {                                                                                    \
+#define RINGFOLD_ASSERT(condition, message)                                                  \
+  do {                                                                                       \
     if (!(condition)) ::ringfold::assertion_failed(#condition, __FILE__, __LINE__, message); \
   } while (false)
 

@@ -16,16 +16,14 @@ class Hash {
     for (size_t i = 0; i < size; ++i) value_ = (value_ ^ bytes[i]) * 0x100000001b3ULL;
   }
   template <typename T>
-    requires std::is_arithmetic_v<T>
-  void add(T value) {
-    add_bytes(&value, sizeof value);
-  }
+  requires std::is_arithmetic_v<T>
+  void add(T value) { add_bytes(&value, sizeof value); }
   void add(std::string_view text) {
     add(text.size());
     add_bytes(text.data(), text.size());
   }
   template <typename T>
-    requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T>
   void add(std::span<const T> values) {
     add(values.size());
     add_bytes(values.data(), values.size_bytes());

@@ -16,20 +16,40 @@ spdlog::logger& logger() {
   return *instance;
 }
 
+spdlog::level::level_enum spdlog_level(Level level) {
+  switch (level) {
+    case Level::kDebug:
+      return spdlog::level::debug;
+    case Level::kInfo:
+      return spdlog::level::info;
+    case Level::kWarning:
+      return spdlog::level::warn;
+    case Level::kError:
+      return spdlog::level::err;
+    case Level::kOff:
+      break;
+  }
+  return spdlog::level::off;
+}
+
 }  // namespace
 
 void set_level(Level level) {
-  switch (level) {
-    case Level::kDebug: logger().set_level(spdlog::level::debug); break;
-    case Level::kInfo: logger().set_level(spdlog::level::info); break;
-    case Level::kWarning: logger().set_level(spdlog::level::warn); break;
-    case Level::kError: logger().set_level(spdlog::level::err); break;
-    case Level::kOff: logger().set_level(spdlog::level::off); break;
-  }
+  logger().set_level(spdlog_level(level));
 }
 
-void debug(std::string_view message) { logger().debug("ringfold: {}", message); }
-void info(std::string_view message) { logger().info("{}", message); }
-void warning(std::string_view message) { logger().warn("ringfold: warning: {}", message); }
+bool shows(Level level) {
+  return logger().should_log(spdlog_level(level));
+}
+
+void debug(std::string_view message) {
+  logger().debug("ringfold: {}", message);
+}
+void info(std::string_view message) {
+  logger().info("{}", message);
+}
+void warning(std::string_view message) {
+  logger().warn("ringfold: warning: {}", message);
+}
 
 }  // namespace ringfold::log

@@ -8,6 +8,8 @@ namespace ringfold::log {
 enum class Level { kDebug, kInfo, kWarning, kError, kOff };
 
 void set_level(Level level);
+// Whether messages of this level are shown.
+bool shows(Level level);
 void debug(std::string_view message);
 void info(std::string_view message);
 void warning(std::string_view message);

@@ -6,9 +6,15 @@
 
 namespace ringfold {
 
-constexpr int64_t ceil_div(int64_t value, int64_t by) { return (value + by - 1) / by; }
-constexpr int64_t round_up(int64_t value, int64_t multiple) { return ceil_div(value, multiple) * multiple; }
-constexpr bool is_power_of_2(int64_t value) { return value > 0 && std::has_single_bit(static_cast<uint64_t>(value)); }
+constexpr int64_t ceil_div(int64_t value, int64_t by) {
+  return (value + by - 1) / by;
+}
+constexpr int64_t round_up(int64_t value, int64_t multiple) {
+  return ceil_div(value, multiple) * multiple;
+}
+constexpr bool is_power_of_2(int64_t value) {
+  return value > 0 && std::has_single_bit(static_cast<uint64_t>(value));
+}
 constexpr int64_t next_power_of_2(int64_t value) {
   return value <= 1 ? 1 : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ringfold/base/nearest.h"
+#include "ringfold/base/outside_text.h"
 #include "ringfold/data/sample_json.h"
 #include "ringfold/data/utf8.h"
 

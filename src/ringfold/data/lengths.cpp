@@ -5,19 +5,22 @@
 #include <charconv>
 
 #include "ringfold/base/error.h"
+#include "ringfold/base/outside_text.h"
 #include "ringfold/data/line_reader.h"
 
 namespace ringfold {
 namespace {
 
 constexpr int64_t kMaxLineBytes = int64_t{64} << 20;
+// Far above any sample; keeps sums of squared lengths inside 64 bits.
+constexpr int64_t kMaxLength = 100'000'000;
 
 void append_length(std::string_view word, const std::string& where, std::vector<int64_t>& lengths) {
   int64_t length = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), length);
-  if (error != std::errc() || end != word.data() + word.size() || length < 1) {
-    throw DataError(fmt::format("{} (sample {}): length: got \"{}\", expected an integer >= 1", where, lengths.size(),
-                                word.substr(0, 40)));
+  if (error != std::errc() || end != word.data() + word.size() || length < 1 || length > kMaxLength) {
+    throw DataError(fmt::format("{} (sample {}): length: got \"{}\", expected an integer >= 1 and <= {}", where,
+                                lengths.size(), printable(word, 40), kMaxLength));
   }
   lengths.push_back(length);
 }

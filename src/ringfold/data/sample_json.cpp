@@ -12,6 +12,7 @@
 
 #include "ringfold/base/error.h"
 #include "ringfold/base/nearest.h"
+#include "ringfold/base/outside_text.h"
 #include "ringfold/data/chat_json.h"
 #include "ringfold/data/chat_template.h"
 #include "ringfold/data/utf8.h"

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "ringfold/base/error.h"
+#include "ringfold/base/outside_text.h"
 #include "ringfold/data/added_tokens.h"
 #include "ringfold/data/nfc.h"
 #include "ringfold/data/split_pattern.h"

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ringfold/base/error.h"
+#include "ringfold/base/outside_text.h"
 #include "ringfold/data/tokenizer_spec.h"
 #include "ringfold/data/utf8.h"
 
@@ -13,6 +14,7 @@ using nlohmann::json;
 
 constexpr int64_t kMaxId = (int64_t{1} << 31) - 1;
 constexpr size_t kMaxPatterns = 16;
+constexpr int kDeepestNesting = 32;
 constexpr const char* kHint =
     "Hint: byte-level BPE is read (Qwen, Llama 3, GPT-2); for other models give token ids in the data";
 
@@ -34,6 +36,10 @@ std::string shown(const json& value) {
 }
 
 json parse_object(std::string_view text, const std::string& where) {
+  if (nested_deeper_than(text, kDeepestNesting)) {
+    fail(where, fmt::format("JSON nested deeper than {} levels, expected a tokenizer's. Hint: is it the right file?",
+                            kDeepestNesting));
+  }
   json parsed;
   try {
     parsed = json::parse(text);

@@ -146,9 +146,10 @@ PeerError Rendezvous::lost_store(const std::string& operation) const {
                   rank_.value(), operation, address_, std::chrono::duration<double>(startup_limit()).count()));
 }
 
-std::vector<std::string> Rendezvous::all_gather(const std::string& name, const std::string& value) {
+std::vector<std::string> Rendezvous::all_gather(const std::string& name, const std::string& value,
+                                                std::optional<milliseconds> given_limit) {
   if (world_size_ == 1) return {value};
-  const milliseconds limit = startup_limit();
+  const milliseconds limit = given_limit.value_or(startup_limit());
   std::optional<Gathered> gathered;
   try {
     gathered = call_with_limit(
@@ -173,9 +174,10 @@ std::vector<std::string> Rendezvous::all_gather(const std::string& name, const s
   return std::move(gathered->values);
 }
 
-std::vector<Rendezvous::Status> Rendezvous::agree(const std::string& name, const Status& mine) {
+std::vector<Rendezvous::Status> Rendezvous::agree(const std::string& name, const Status& mine,
+                                                  std::optional<milliseconds> limit) {
   const std::string text = mine.error.empty() ? "" : fmt::format("{} {}", static_cast<int>(mine.code), mine.error);
-  const std::vector<std::string> all = all_gather(name, text);
+  const std::vector<std::string> all = all_gather(name, text, limit);
   std::vector<Status> failures;
   for (int rank = 0; rank < world_size_; ++rank) {
     const std::string& status = all[rank];

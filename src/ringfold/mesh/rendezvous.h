@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,16 +43,18 @@ class Rendezvous {
 
   // Every rank publishes its status (empty error: fine) and waits for all. Returns the failures by rank, empty when all
   // are fine. `name` tells apart the successive checks of a run. Throws PeerError naming the ranks that did not come
-  // within the start-up limit, min(timeout, 60 s).
+  // within `limit`; by default the start-up limit, min(timeout, 60 s).
   struct Status {
     Rank rank;
     ExitCode code = ExitCode::kOk;
     std::string error;
   };
-  std::vector<Status> agree(const std::string& name, const Status& mine);
+  std::vector<Status> agree(const std::string& name, const Status& mine,
+                            std::optional<std::chrono::milliseconds> limit = {});
 
   // Every rank's value, by rank. Same names, limit and errors as agree().
-  std::vector<std::string> all_gather(const std::string& name, const std::string& value);
+  std::vector<std::string> all_gather(const std::string& name, const std::string& value,
+                                      std::optional<std::chrono::milliseconds> limit = {});
 
   // Gloo communicators among the given ranks (own included), own position = lane rank: one for CP traffic, one for
   // reductions. `name` is unique to the lane. A lane of one touches no backend.

@@ -1,6 +1,7 @@
 #include "ringfold/plan/draft.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "ringfold/base/error.h"
 #include "ringfold/plan/partition.h"
@@ -98,7 +99,11 @@ int next_micro_batch_count(int micro_batches, int failures, const std::vector<st
   // With one sample a pack the load rule holds, so there is no need to go further.
   const int64_t most = static_cast<int64_t>(most_items(replicas));
   RINGFOLD_ASSERT(micro_batches < most, "packs of one sample broke the load rule");
-  return static_cast<int>(std::min(most, micro_batches + (int64_t{1} << std::min(failures / 16, 30))));
+  // One more micro-batch. Only budgets of a few tokens fail so often that this would take minutes: then larger strides.
+  const int64_t samples = std::accumulate(replicas.begin(), replicas.end(), int64_t{1},
+                                          [](int64_t sum, const auto& items) { return sum + std::ssize(items); });
+  const int64_t patience = std::max<int64_t>(16, (int64_t{1} << 19) / samples);
+  return static_cast<int>(std::min(most, micro_batches + (int64_t{1} << std::min<int64_t>(failures / patience, 30))));
 }
 
 }  // namespace ringfold

@@ -73,8 +73,8 @@ MetricsFile::MetricsFile(const std::string& path) : path_(path), file_(std::fope
 void MetricsFile::append(const std::string& record) {
   const std::string line = record + "\n";
   if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() || std::fflush(file_.get()) != 0) {
-    throw RunError(fmt::format("[report] {}: cannot write a record: {}. Hint: is the disk full?", path_,
-                               std::strerror(errno)));
+    throw RunError(
+        fmt::format("[report] {}: cannot write a record: {}. Hint: is the disk full?", path_, std::strerror(errno)));
   }
 }
 

@@ -103,7 +103,8 @@ class Page {
     fmt::format_to(
         out_, "<p>{} samples, {} tokens on {} ranks (tp {} × pp {} × dp {} × cp {}), {}; policy {}, {}.</p>\n",
         with_thousands(static_cast<int64_t>(samples)), with_thousands(plan_.summary.tokens), t.world_size, t.tp, t.pp,
-        t.dp, t.max_cp, plan_.budget > 0 ? with_thousands(plan_.budget) + " tokens per GPU" : "no token budget",
+        t.dp, t.max_cp,
+        plan_.budget > 0 ? fmt::format("{} tokens per GPU", with_thousands(plan_.budget)) : "no token budget",
         to_string(t.policy), to_string(t.execution));
   }
 

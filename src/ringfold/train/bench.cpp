@@ -1,13 +1,16 @@
 #include "ringfold/train/bench.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "ringfold/data/jsonl.h"
+#include "ringfold/data/lengths.h"
 #include "ringfold/data/order.h"
+#include "ringfold/plan/policy_names.h"
 #include "ringfold/train/setup.h"
 #include "ringfold/train/step.h"
 
@@ -29,24 +32,20 @@ struct PolicyResult {
 };
 
 // Seeded tokens: what is timed does not depend on them, and every rank makes the same.
-Dataset random_samples(const std::string& file, int64_t vocab_size, uint64_t seed) {
-  std::ifstream in(file);
-  if (!in) throw DataError(fmt::format("[bench] {}: cannot be opened. Hint: one length a line", file));
+Dataset random_samples(const std::string& file, const Topology& topology, int64_t vocab_size, uint64_t seed) {
   Dataset data;
   data.file = file;
   uint64_t state = seed * 2654435761u + 1;
-  for (std::string text; std::getline(in, text);) {
-    ++data.lines;
-    if (text.empty()) continue;
-    char* end = nullptr;
-    const long long length = std::strtoll(text.c_str(), &end, 10);
-    if (end == text.c_str() || length < 1) {
-      throw DataError(fmt::format("[bench] {}:{}: got '{}', expected a length of at least 1", file, data.lines, text));
+  const int64_t limit = longest_accepted(topology);
+  for (const int64_t length : load_lengths(file)) {
+    const auto id = static_cast<int64_t>(data.samples.size());
+    if (limit > 0 && length > limit) {
+      throw DataError(fmt::format("[data] {} (sample {}): {}", file, id, too_long_message(length, limit)));
     }
     Sample sample;
-    sample.id = SampleId(static_cast<int64_t>(data.samples.size()));
-    sample.line = data.lines;
-    for (long long t = 0; t < length; ++t) {
+    sample.id = SampleId(id);
+    sample.line = id + 1;
+    for (int64_t t = 0; t < length; ++t) {
       state = state * 6364136223846793005ULL + 1442695040888963407ULL;
       sample.tokens.push_back(static_cast<int64_t>((state >> 33) % static_cast<uint64_t>(vocab_size)));
     }
@@ -55,14 +54,15 @@ Dataset random_samples(const std::string& file, int64_t vocab_size, uint64_t see
     sample.loss_mask[0] = 0;
     data.samples.push_back(std::move(sample));
   }
-  if (data.samples.empty()) throw DataError(fmt::format("[bench] {}: no lengths", file));
+  data.lines = static_cast<int64_t>(data.samples.size());
   return data;
 }
 
+// `mixed` runs free, as it does by default; the others are lockstep.
 void use_policy(Session& session, const std::string& name) {
-  Topology& topology = session.topology;
-  topology.policy = name == "uniform" ? CpPolicy::kUniform : CpPolicy::kStatic;
-  topology.static_balance = name == "static_work" ? PackBalance::kWork : PackBalance::kTokens;
+  PlanRequest request;
+  request.topology = session.topology;
+  session.topology = with_policy(request, name, name == "mixed" ? Execution::kFree : Execution::kLockstep).topology;
 }
 
 void record(PolicyResult& result, const StepReport& report) {
@@ -126,22 +126,32 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
   LoadedFiles files;
   std::unique_ptr<DenseModel> model;
   const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
+    const std::vector<std::string>& known = policy_choices();
     for (const std::string& policy : bench.policies) {
-      if (policy == "static" || policy == "static_work" || policy == "uniform") continue;
-      throw UsageError(fmt::format("[bench] --policies: '{}' is not one of static, static_work, uniform", policy));
+      if (std::find(known.begin(), known.end(), policy) != known.end()) continue;
+      throw UsageError(
+          fmt::format("[bench] --policies: got '{}', expected some of {}", policy, fmt::join(known, ", ")));
+    }
+    if (settings.objective != Objective::kSft) {
+      throw UsageError("[bench] --objective: got grpo, expected sft. Hint: the work of a step is the same for both");
+    }
+    if (!bench.lengths_file.empty() && !settings.data_file.empty()) {
+      throw UsageError(fmt::format("[bench] --lengths-file {} and --data {}: got both, expected one",
+                                   bench.lengths_file, settings.data_file));
     }
     if (bench.lengths_file.empty()) {
       files = load_files(settings, topology);
     } else {
       files.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
-      files.data = random_samples(bench.lengths_file, files.config.vocab_size, settings.seed);
+      files.data = random_samples(bench.lengths_file, topology, files.config.vocab_size, settings.seed);
     }
     model = make_model(settings, files.config);
   });
   Session& session = *started;
-  require_same_run(session, run_facts(session, files));
+  require_same_run(session, run_facts(session, files, *model));
+  print_startup(session, files);
   FlatParameters flat(model->parameters());
-  TrainState state{*model, flat, nullptr};
+  TrainState state{*model, flat};
 
   std::vector<PolicyResult> results;
   for (const std::string& policy : bench.policies) results.push_back({policy, {}, {}, {}, 0, 0});

@@ -10,7 +10,8 @@
 namespace ringfold {
 
 struct BenchSettings {
-  std::vector<std::string> policies = {"static", "static_work", "uniform"};  // the first is the baseline of the ratios
+  std::vector<std::string> policies = {"static", "static_work", "uniform",
+                                       "mixed"};  // the first is the baseline of the ratios
   std::string lengths_file;  // one length a line; samples get seeded random tokens. Or --data in RunSettings
   int64_t steps = 5;         // global batches measured for each policy
   int64_t warmup_steps = 1;  // run and thrown away

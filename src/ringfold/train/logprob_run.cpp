@@ -31,11 +31,12 @@ int run_log_probs(const RunSettings& settings) {
   std::unique_ptr<DenseModel> model;
   const std::unique_ptr<Session> started = start_session(settings, [&](const Topology& topology) {
     if (settings.output_file.empty()) throw UsageError("[settings] --output is missing. Hint: --output FILE.jsonl");
+    require_writable(settings.output_file, "--output");
     files = load_files(settings, topology);
     model = make_model(settings, files.config);
   });
   Session& session = *started;
-  require_same_run(session, run_facts(session, files));
+  require_same_run(session, run_facts(session, files, *model));
   print_startup(session, files);
   const std::vector<SampleScores> scores = score_dataset(session, *model, files.data);
   if (session.is_main()) {

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "ringfold/data/order.h"
-#include "ringfold/train/advantages.h"
 #include "ringfold/train/log_probs.h"
-#include "ringfold/train/planning.h"
+#include "ringfold/train/rl_fields.h"
 #include "ringfold/train/runner.h"
 #include "ringfold/train/setup.h"
 #include "ringfold/train/step.h"
@@ -146,9 +146,10 @@ int run_parity_check(const RunSettings& settings, bool json) {
     model = make_model(settings, files.config);
   });
   Session& session = *started;
-  require_same_run(session, run_facts(session, files));
+  require_same_run(session, run_facts(session, files, *model));
+  print_startup(session, files);
   FlatParameters flat(model->parameters());
-  TrainState state{*model, flat, nullptr};
+  TrainState state{*model, flat};
 
   const auto count = static_cast<int64_t>(files.data.samples.size());
   StepBatch batch(files.data,
@@ -156,24 +157,23 @@ int run_parity_check(const RunSettings& settings, bool json) {
                   settings.loss_aggregation);
   RlFields rl;
   if (settings.objective == Objective::kGrpo) {
-    rl.advantages = group_advantages(files.data).per_sample;
-    for (const SampleScores& scores : score_dataset(session, *model, files.data)) {
-      rl.old_log_probs.push_back(scores.log_probs);
-    }
+    rl = rl_fields(session, *model, files.data);
     batch.rl = &rl;
   }
   std::string layout_text;
   const Outcome layout = layout_outcome(session, state, batch, &layout_text);
-  // The reference is rank 0's work alone; the others wait for its verdict.
-  double verdict = 0;
+  // The reference is rank 0's work alone. The others wait for its verdict at the store, where no communication timeout
+  // takes a long reference for a stuck peer.
+  std::string verdict;
   if (session.is_main()) {
     ParityReport report =
         compare(flat, reference_outcome(settings, state, batch), layout, ParityTolerance::of(settings.dtype));
     report.layout = layout_text;
     print_report(report, settings.dtype, json);
-    verdict = report.ok() ? 0 : 1;
+    verdict = report.ok() ? "equal" : "different";
   }
-  return static_cast<int>(session.collectives().all_gather_double(verdict, "parity verdict").front());
+  const auto verdicts = session.rendezvous->all_gather("parity verdict", verdict, std::chrono::hours(24));
+  return verdicts.front() == "equal" ? 0 : 1;
 }
 
 }  // namespace ringfold

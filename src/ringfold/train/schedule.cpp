@@ -17,7 +17,8 @@ double learning_rate(const RunSettings& settings, int64_t step, int64_t total_st
 
 int64_t total_steps(const RunSettings& settings, int64_t steps_per_epoch) {
   const double epochs = settings.epochs > 0 ? settings.epochs : 1;
-  const auto by_epochs = static_cast<int64_t>(std::ceil(epochs * static_cast<double>(steps_per_epoch)));
+  // The cap keeps an absurd number of epochs a number of steps.
+  const auto by_epochs = static_cast<int64_t>(std::min(1e15, std::ceil(epochs * static_cast<double>(steps_per_epoch))));
   if (settings.max_steps <= 0) return by_epochs;
   return settings.epochs > 0 ? std::min(settings.max_steps, by_epochs) : settings.max_steps;
 }

@@ -49,6 +49,8 @@ std::unique_ptr<Session> start_session(const RunSettings& settings,
   session->settings.parallel.world_size = session->env.world_size;
   set_threads(session->env);
   session->rendezvous = std::make_shared<Rendezvous>(session->env, comm_options(settings));
+  // A rank that never came is known soon; one that loads large files may take as long as any operation.
+  throw_refusal(session->rendezvous->agree("present", {session->env.rank, ExitCode::kOk, ""}), session->env);
 
   Rendezvous::Status status{session->env.rank, ExitCode::kOk, ""};
   try {
@@ -65,7 +67,7 @@ std::unique_ptr<Session> start_session(const RunSettings& settings,
   } catch (const std::exception& error) {  // e.g. out of memory: the other ranks must hear of it too
     status = {session->env.rank, ExitCode::kFailure, std::string("[start] ") + error.what()};
   }
-  throw_refusal(session->rendezvous->agree("start", status), session->env);
+  throw_refusal(session->rendezvous->agree("start", status, comm_options(settings).timeout), session->env);
 
   const Topology& topology = session->topology;
   const MeshShape mesh(topology.tp, topology.max_cp, topology.dp, topology.pp);
@@ -81,7 +83,7 @@ int refuse_start(const Error& error) {
   try {
     CommOptions options;
     options.timeout = std::chrono::seconds(10);
-    throw_refusal(Rendezvous(env, options).agree("start", status_of(error, env.rank)), env);
+    throw_refusal(Rendezvous(env, options).agree("present", status_of(error, env.rank)), env);
   } catch (const PeerError&) {
     // The other ranks cannot be reached: say what is known here.
   } catch (const Error& agreed) {

@@ -1,7 +1,13 @@
 #include "ringfold/train/setup.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "ringfold/base/hash.h"
 #include "ringfold/base/log.h"
 #include "ringfold/data/jsonl.h"
 #include "ringfold/report/metrics.h"
@@ -13,11 +19,28 @@ Dataset load_data(const RunSettings& settings, const Topology& topology, const M
                   const std::shared_ptr<const Tokenizer>& tokenizer, const std::string& file) {
   DataOptions options;
   options.vocab_size = config.vocab_size;
-  // Without a context limit the longest sample is what the largest pack can hold.
-  options.max_tokens = topology.max_context > 0 ? topology.max_context : topology.budget * topology.max_cp;
+  options.max_tokens = longest_accepted(topology);
   options.skip_bad_samples = settings.skip_bad_samples;
   options.tokenizer = tokenizer;
   return load_jsonl(file, options);
+}
+
+// Sums of bits would miss swapped weights; a hash of every byte does not, and is quick beside loading.
+uint64_t weight_digest(const DenseModel& model) {
+  Hash hash;
+  for (const Parameter& parameter : model.parameters()) {
+    const at::Tensor value = parameter.value.detach().contiguous();
+    const auto* words = static_cast<const char*>(value.const_data_ptr());
+    uint64_t folded = 0;  // four bytes at a time: the byte-wise hash of gigabytes would be felt at start
+    for (size_t i = 0; i + 4 <= value.nbytes(); i += 4) {
+      uint32_t word = 0;
+      std::memcpy(&word, words + i, 4);
+      folded = (folded ^ word) * 0x9e3779b97f4a7c15ULL;
+    }
+    hash.add(std::string_view(parameter.name));
+    hash.add(folded);
+  }
+  return hash.value();
 }
 
 std::string human_count(double value) {
@@ -43,6 +66,18 @@ double memory_estimate_bytes(const Session& session, const ModelConfig& config, 
 
 }  // namespace
 
+int64_t longest_accepted(const Topology& topology) {
+  return topology.max_context > 0 ? topology.max_context : topology.budget * topology.max_cp;
+}
+
+void require_writable(const std::string& file, const std::string& flag) {
+  const auto folder = std::filesystem::absolute(file).parent_path();
+  if (std::filesystem::is_directory(folder) && access(folder.c_str(), W_OK) == 0) return;
+  throw UsageError(
+      fmt::format("[settings] {} {}: the folder {} does not exist or cannot be written to. Hint: make it first", flag,
+                  file, folder.string()));
+}
+
 LoadedFiles load_files(const RunSettings& settings, const Topology& topology) {
   if (settings.model_dir.empty() == settings.model_config.empty()) {
     throw UsageError(fmt::format(
@@ -51,6 +86,15 @@ LoadedFiles load_files(const RunSettings& settings, const Topology& topology) {
         settings.model_dir, settings.model_config));
   }
   if (settings.data_file.empty()) throw UsageError("[settings] --data is missing. Hint: --data FILE.jsonl");
+  if (settings.objective == Objective::kSft && settings.use_rollout_logprobs) {
+    throw UsageError(
+        "[settings] --use-rollout-logprobs has no meaning with --objective sft. Hint: use --objective grpo");
+  }
+  for (const auto& [flag, beta] :
+       {std::pair{"--adam-beta1", settings.adam_beta1}, {"--adam-beta2", settings.adam_beta2}}) {
+    if (beta >= 0 && beta < 1) continue;
+    throw UsageError(fmt::format("[settings] {}: got {}, expected at least 0 and below 1", flag, beta));
+  }
   LoadedFiles files;
   files.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -70,7 +114,8 @@ std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelC
   return std::make_unique<DenseModel>(config, dtype, settings.init_seed);
 }
 
-std::vector<std::pair<std::string, std::string>> run_facts(const Session& session, const LoadedFiles& files) {
+std::vector<std::pair<std::string, std::string>> run_facts(const Session& session, const LoadedFiles& files,
+                                                           const DenseModel& model) {
   const RunSettings& s = session.settings;
   const Topology& t = session.topology;
   const auto text = [](const auto& value) { return fmt::format("{}", value); };
@@ -79,7 +124,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
                                   files.data.total_tokens())},
       {"eval data digest", files.eval_data ? fmt::format("{:016x}", files.eval_data->digest()) : "none"},
       {"model config", files.config.json},
-      {"--init-seed", text(s.init_seed)},
+      {"weights", fmt::format("digest {:016x}", weight_digest(model))},
       {"--dtype", s.dtype},
       {"--recompute", s.recompute},
       {"--attention-kernel", s.attention_kernel},
@@ -96,6 +141,10 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
       {"--lr-decay-style", text(static_cast<int>(s.lr_decay_style))},
       {"--weight-decay", text(s.weight_decay)},
       {"--clip-grad", text(s.clip_grad)},
+      {"--adam-beta1", text(s.adam_beta1)},
+      {"--adam-beta2", text(s.adam_beta2)},
+      {"--adam-eps", text(s.adam_eps)},
+      {"--log-prob-chunk-tokens", text(s.log_prob_chunk_tokens)},
       {"--eps-clip", text(s.eps_clip)},
       {"--eps-clip-high", text(s.eps_clip_high)},
       {"--temperature", text(s.temperature)},
@@ -107,6 +156,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
       {"--rollout-max-context-len", text(t.max_context)},
       {"maximum CP size", text(t.max_cp)},
       {"--cp-policy", std::string(to_string(t.policy))},
+      {"--static-balance", text(static_cast<int>(t.static_balance))},
       {"--execution", std::string(to_string(t.execution))},
       {"--cp-comm-type", std::string(to_string(t.cp_comm_type))},
   };
@@ -116,10 +166,10 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
 }
 
 void print_startup(const Session& session, const LoadedFiles& files) {
-  if (!session.is_main()) return;
+  if (!session.is_main() || !log::shows(log::Level::kWarning)) return;
   const Topology& t = session.topology;
   std::string sizes;
-  for (int c = 1; c <= t.max_cp; c *= 2) sizes += (c > 1 ? ", " : "") + std::to_string(c);
+  for (int c = 1; c <= t.largest_cp(); c *= 2) sizes += (c > 1 ? ", " : "") + std::to_string(c);
   std::vector<std::pair<std::string, std::string>> rows = {
       {"world", fmt::format("{} ranks = tp {} x cp {} x dp {} x pp {}", t.world_size, t.tp, t.max_cp, t.dp, t.pp)},
       {"max CP size (S)", std::to_string(t.max_cp)},

@@ -27,7 +27,14 @@ LoadedFiles load_files(const RunSettings& settings, const Topology& topology);
 std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelConfig& config);
 
 // Settings and data that all ranks must share, for require_same_run.
-std::vector<std::pair<std::string, std::string>> run_facts(const Session& session, const LoadedFiles& files);
+std::vector<std::pair<std::string, std::string>> run_facts(const Session& session, const LoadedFiles& files,
+                                                           const DenseModel& model);
+
+// Longest sample accepted: --rollout-max-context-len, else what the largest pack holds; 0: no limit.
+int64_t longest_accepted(const Topology& topology);
+
+// UsageError when the folder of an output file does not exist or cannot be written to: known before the work is done.
+void require_writable(const std::string& file, const std::string& flag);
 
 // The start-up table (rank 0).
 void print_startup(const Session& session, const LoadedFiles& files);

@@ -2,11 +2,14 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "ringfold/base/log.h"
+#include "ringfold/mesh/failure.h"
 #include "ringfold/train/planning.h"
 #include "ringfold/train/runner.h"
 
@@ -17,6 +20,12 @@ using Clock = std::chrono::steady_clock;
 
 double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+double max_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024;
 }
 
 void log_micro_step(const Session& session, const MicroStep& micro_step) {
@@ -71,6 +80,7 @@ StepReport train_step(Session& session, TrainState& state, const StepBatch& batc
   report.plan_ms = agreed.plan_ms;
 
   state.flat.zero_gradients();
+  session.exchange->take_usage();  // what forward-only passes used is not this step's
   double busy_ms = 0;
   const LossSums local = run_packs(session, state, batch, report.plan, step, &busy_ms);
   const double exposed_ms = session.exchange->take_usage().exposed_seconds * 1e3;
@@ -82,6 +92,15 @@ StepReport train_step(Session& session, TrainState& state, const StepBatch& batc
                   "the ranks together counted another number of loss tokens than the batch has");
 
   report.grad_norm = state.flat.gradient_norm();
+  if (!std::isfinite(report.grad_norm) || !std::isfinite(report.sums.loss)) {
+    // Every rank has the same sums; rank 0 tells.
+    if (session.lane_rank != LaneRank(0)) throw ReportedElsewhere(ExitCode::kFailure);
+    throw RunError(fmt::format(
+        "[train] step {}: loss {} and gradient norm {} are not finite; no update was made. Hint: a smaller --lr, a "
+        "--clip-grad, or look for broken weights and log-probs in the input",
+        step, report.sums.loss, report.grad_norm));
+  }
+  if (state.on_gradients) state.on_gradients(step);
   if (batch.weights.loss_tokens > 0 && state.optimizer != nullptr) {
     state.optimizer->step(lr, clip_factor(report.grad_norm, session.settings.clip_grad));
     report.updated = true;
@@ -89,6 +108,8 @@ StepReport train_step(Session& session, TrainState& state, const StepBatch& batc
   report.busy_ms = session.collectives().all_gather_double(busy_ms - exposed_ms, "busy time");
   const auto exposed = session.collectives().all_gather_double(exposed_ms, "exposed communication");
   report.exposed_ms = *std::max_element(exposed.begin(), exposed.end());
+  const auto memory = session.collectives().all_gather_double(max_rss_bytes(), "peak memory");
+  report.peak_memory_bytes = static_cast<int64_t>(*std::max_element(memory.begin(), memory.end()));
   report.step_ms = ms_since(begin);
   return report;
 }

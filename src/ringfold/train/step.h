@@ -1,6 +1,7 @@
 // One optimizer step, from a global batch to updated weights. step.cpp reads as the method.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,16 +17,19 @@ namespace ringfold {
 struct TrainState {
   DenseModel& model;
   FlatParameters& flat;
-  AdamW* optimizer;  // null: gradients only (parity, benchmarks)
+  AdamW* optimizer = nullptr;  // null: gradients only (parity, benchmarks)
+  // Called with the reduced gradients, before clipping (--dump-gradients).
+  std::function<void(int64_t step)> on_gradients = nullptr;
 };
 
 struct StepReport {
   Plan plan;
   LossSums sums;  // of all ranks
   double grad_norm = 0;
-  bool updated = false;         // false for a step without loss tokens
-  std::vector<double> busy_ms;  // per lane rank: time inside its own packs
-  double exposed_ms = 0;        // largest over ranks
+  bool updated = false;           // false for a step without loss tokens
+  std::vector<double> busy_ms;    // per lane rank: time inside its own packs
+  double exposed_ms = 0;          // largest over ranks
+  int64_t peak_memory_bytes = 0;  // max RSS, largest over ranks
   double plan_ms = 0;
   double step_ms = 0;
 };

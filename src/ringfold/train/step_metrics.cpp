@@ -1,18 +1,10 @@
 // What a step's report says in the terms that users compare (spec 6, 11): real tokens, squared sample lengths.
-#include <sys/resource.h>
-
 #include <algorithm>
 
 #include "ringfold/train/step.h"
 
 namespace ringfold {
 namespace {
-
-int64_t max_rss_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_maxrss * 1024;
-}
 
 void add_plan_figures(const Plan& plan, StepMetrics& metrics) {
   double use = 0;
@@ -54,9 +46,12 @@ StepMetrics step_metrics(const Session& session, const ModelConfig& config, cons
     metrics.ratio_max_dev = sums.ratio_deviation;
     metrics.clip_fraction = sums.clipped / tokens;
     metrics.approx_kl = sums.old_minus_new / tokens;
-    double reward = 0;
-    for (const Sample* sample : batch.samples) reward += sample->reward.value_or(0);
-    metrics.reward_mean = reward / static_cast<double>(batch.samples.size());
+    double reward = 0, rewarded = 0;
+    for (const Sample* sample : batch.samples) {
+      reward += sample->reward.value_or(0);
+      rewarded += sample->reward.has_value() ? 1 : 0;
+    }
+    if (rewarded > 0) metrics.reward_mean = reward / rewarded;
   }
   metrics.plan_ms = report.plan_ms;
   metrics.step_ms = report.step_ms;
@@ -64,7 +59,7 @@ StepMetrics step_metrics(const Session& session, const ModelConfig& config, cons
   metrics.tokens_per_s = static_cast<double>(metrics.tokens) / seconds;
   metrics.tflops_per_gpu =
       config.train_flops(metrics.tokens, metrics.sum_squared_tokens) / seconds / session.env.world_size / 1e12;
-  metrics.peak_memory_bytes = max_rss_bytes();
+  metrics.peak_memory_bytes = report.peak_memory_bytes;
   return metrics;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -10,8 +11,8 @@
 #include "ringfold/base/log.h"
 #include "ringfold/data/order.h"
 #include "ringfold/report/event_file.h"
-#include "ringfold/train/advantages.h"
 #include "ringfold/train/log_probs.h"
+#include "ringfold/train/rl_fields.h"
 #include "ringfold/train/schedule.h"
 #include "ringfold/train/setup.h"
 #include "ringfold/train/step.h"
@@ -30,47 +31,10 @@ int agreed_stop_signal(Session& session) {
   return static_cast<int>(*std::max_element(signals.begin(), signals.end()));
 }
 
-// Old log-probs and advantages, fixed before the first step: the file is one rollout, made by the initial policy.
-RlFields rl_fields(Session& session, const DenseModel& model, const Dataset& data) {
-  RlFields rl;
-  const bool own_advantages = std::all_of(data.samples.begin(), data.samples.end(), [](const Sample& s) {
-    return !s.advantages.empty() || s.response_length == 0;
-  });
-  if (own_advantages) {
-    rl.advantages.assign(data.samples.size(), 0.0);
-  } else {
-    const Advantages advantages = group_advantages(data);
-    rl.advantages = advantages.per_sample;
-    if (session.is_main()) {
-      log::info(fmt::format("ringfold: {} groups ({} of one sample, {} with equal rewards: advantage 0)",
-                            advantages.groups, advantages.single_groups, advantages.flat_groups));
-    }
-  }
-  for (const Sample& sample : data.samples) {
-    rl.old_log_probs.push_back(session.settings.use_rollout_logprobs ? sample.rollout_log_probs : sample.old_log_probs);
-  }
-  const auto missing = std::find_if(data.samples.begin(), data.samples.end(), [&](const Sample& sample) {
-    return sample.response_length > 0 && rl.old_log_probs[static_cast<size_t>(&sample - data.samples.data())].empty();
-  });
-  if (missing == data.samples.end()) return rl;
-  if (session.settings.use_rollout_logprobs) {
-    throw DataError(fmt::format(
-        "[data] {}:{} (sample {}): --use-rollout-logprobs needs the field `rollout_log_probs`. Hint: give it for every "
-        "sample, or drop the flag to recompute the old log-probs",
-        data.file, missing->line, missing->id.value()));
-  }
-  if (session.is_main()) log::info("ringfold: computing old log-probs with the initial weights");
-  const std::vector<SampleScores> scores = score_dataset(session, model, data);
-  for (size_t i = 0; i < scores.size(); ++i) {
-    if (rl.old_log_probs[i].empty()) rl.old_log_probs[i] = scores[i].log_probs;
-  }
-  return rl;
-}
-
-void write_plan(const Session& session, int64_t step, const Plan& plan, double plan_ms) {
+void write_plan(const Session& session, int64_t step, const Plan& plan) {
   const std::string path = fmt::format("{}/plan_step_{}.json", session.settings.output_dir, step);
   std::ofstream file(path);
-  file << plan_to_json(plan, plan_ms) << '\n';
+  file << plan_to_json(plan) << '\n';
   if (!file.flush()) throw RunError(fmt::format("[train] cannot write {}. Hint: is the disk full?", path));
 }
 
@@ -105,7 +69,13 @@ class TrainingRun {
         model_(model),
         flat_(model.parameters()),
         optimizer_(flat_, {settings_.adam_beta1, settings_.adam_beta2, settings_.adam_eps, settings_.weight_decay}),
-        state_{model, flat_, &optimizer_} {}
+        state_{model, flat_, &optimizer_} {
+    if (session.is_main() && !settings_.dump_gradients.empty()) {
+      state_.on_gradients = [this](int64_t step) {
+        if (step == 1) write_safetensors(settings_.dump_gradients, flat_.named_gradients());
+      };
+    }
+  }
 
   int run();
 
@@ -142,10 +112,7 @@ StepMetrics TrainingRun::run_step(int64_t step, int64_t total) {
   metrics.epoch = chosen.epochs_done;
   for (const auto& [size, packs] : metrics.cp_histogram) packs_by_size_[size] += packs;
   if (session_.is_main()) {
-    if (settings_.dump_plans) write_plan(session_, step, report.plan, report.plan_ms);
-    if (step == 1 && !settings_.dump_gradients.empty()) {
-      write_safetensors(settings_.dump_gradients, flat_.named_gradients());
-    }
+    if (settings_.dump_plans) write_plan(session_, step, report.plan);
   }
   return metrics;
 }
@@ -213,10 +180,11 @@ int run_training(const RunSettings& settings) {
                                    settings.output_dir, error.message()));
     }
     refuse_second_run(settings);
+    if (!settings.dump_gradients.empty()) require_writable(settings.dump_gradients, "--dump-gradients");
     files = load_files(settings, topology);
     model = make_model(settings, files.config);
   });
-  require_same_run(*started, run_facts(*started, files));
+  require_same_run(*started, run_facts(*started, files, *model));
   print_startup(*started, files);
   std::signal(SIGTERM, remember_signal);
   std::signal(SIGINT, remember_signal);

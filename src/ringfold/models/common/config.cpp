@@ -197,6 +197,20 @@ void read_heads(const Keys& keys, ModelConfig& config) {
   }
 }
 
+// In floating point, because absurd sizes overflow: what follows counts parameters in 64 bits.
+void check_parameter_count(const Keys& keys, const ModelConfig& config) {
+  constexpr double kMost = 1e15;
+  const auto real = [](int64_t value) { return static_cast<double>(value); };
+  const double heads = real(config.num_attention_heads) + real(config.num_key_value_heads);
+  const double layer =
+      real(config.hidden_size) * (2 * real(config.head_dim) * heads + 3 * real(config.intermediate_size));
+  const double count = real(config.num_hidden_layers) * layer + 2 * real(config.vocab_size) * real(config.hidden_size);
+  if (count > kMost) {
+    keys.fail("hidden_size", fmt::format("a model of {:.1e} parameters", count), fmt::format("at most {:.0e}", kMost),
+              "check the sizes against the published config.json");
+  }
+}
+
 std::string read_text(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
@@ -269,6 +283,7 @@ ModelConfig parse_model_config(const std::string& text, const std::string& file)
   config.num_hidden_layers = keys.size("num_hidden_layers");
   refuse_unbuilt(keys, config.architecture, config.num_hidden_layers);
   read_heads(keys, config);
+  check_parameter_count(keys, config);
   config.rms_norm_eps = keys.positive_or("rms_norm_eps", 1e-6);
   read_rope(keys, config);
   config.max_position_embeddings = keys.size_or("max_position_embeddings", 0);

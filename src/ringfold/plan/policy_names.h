@@ -1,4 +1,4 @@
-// Names of policies and cost models on the command line, as `plan` and `simulate` compare them.
+// Names of policies and cost models on the command line, as `plan`, `simulate` and `bench` compare them.
 #pragma once
 
 #include <string>

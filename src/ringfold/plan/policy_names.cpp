@@ -1,4 +1,4 @@
-#include "policies.h"
+#include "ringfold/plan/policy_names.h"
 
 #include <fmt/format.h>
 
