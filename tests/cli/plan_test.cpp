@@ -166,6 +166,22 @@ TEST(Plan, bad_samples_are_skipped_and_counted_on_request) {
   EXPECT_THAT(refusal(Arguments{"plan", "--lengths", "5"} + flags), StartsWith("[data] no sample left: 1 skipped"));
 }
 
+TEST(Plan, text_is_read_with_the_tokenizer_that_is_given) {
+  const std::string file = write_temp("text.jsonl", R"({"prompt": "12", "response": "345<|im_end|>"})"
+                                                    "\n");
+  const Arguments arguments = {"plan", "--json", "--data", file, "--world-size", "1"};
+  const std::string tokenizers = RINGFOLD_SOURCE_DIR "/tests/data/tokenizers/";
+  const Outcome outcome = run_binary(arguments + Arguments{"--tokenizer", tokenizers + "qwen"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out)["summary"]["tokens"], 6);
+  EXPECT_THAT(refusal(arguments),
+              StartsWith("[data] " + file +
+                         ":1 (sample 0): text without a tokenizer: got the key \"prompt\", expected token "
+                         "ids. Hint: give --tokenizer DIR"));
+  EXPECT_THAT(refusal(arguments + Arguments{"--tokenizer", tokenizers}),
+              StartsWith("[tokenizer] " + tokenizers + ": no tokenizer in it, expected tokenizer.json, or vocab.json"));
+}
+
 TEST(Plan, steps_follow_the_global_batch_size) {
   const Arguments flags = {"--lengths", "1,2,3,4,5", "--world-size", "1", "--global-batch-size", "2"};
   EXPECT_EQ(samples_of(plan_json(flags)), (std::vector<int64_t>{0, 1}));

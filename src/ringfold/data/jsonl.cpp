@@ -18,6 +18,8 @@ namespace {
 
 // Lines are held and read together up to one of these.
 constexpr size_t kBatchBytes = size_t{16} << 20, kBatchLines = size_t{1} << 14;
+// Every rank of a host reads the file: no use in more.
+constexpr int kMostThreads = 16;
 // Below this a thread costs more than it saves.
 constexpr size_t kBytesWorthAThread = size_t{64} << 10;
 
@@ -36,8 +38,8 @@ bool is_blank(const std::string& line) {
 class LineParser {
  public:
   explicit LineParser(const DataOptions& options) : options_(options) {
-    const int threads = options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
-    workspaces_.resize(static_cast<size_t>(std::max(threads, 1)));
+    const int cores = std::min(static_cast<int>(std::thread::hardware_concurrency()), kMostThreads);
+    workspaces_.resize(static_cast<size_t>(options.threads > 0 ? options.threads : std::max(cores, 1)));
     if (!options.tokenizer) return;
     for (auto& workspace : workspaces_) workspace.emplace(*options.tokenizer);
   }

@@ -20,7 +20,7 @@ struct DataOptions {
   int64_t max_line_bytes = int64_t{256} << 20;
   std::shared_ptr<const Tokenizer> tokenizer =
       nullptr;      // for samples that come as text (--tokenizer); null: they are refused
-  int threads = 0;  // that read lines; the result never depends on it; 0: one a core
+  int threads = 0;  // that read lines; the result never depends on it; 0: one a core, at most 16
 };
 
 // Reads the whole file. DataError "[data] FILE:LINE (sample ID): what ... Hint: ..." for: unreadable file, broken JSON,
