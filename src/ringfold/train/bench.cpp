@@ -33,6 +33,7 @@ struct PolicyResult {
   std::string name;
   std::vector<double> step_ms;
   std::vector<double> exposed_ms;
+  std::vector<double> plan_ms;
   std::map<int, double> cp_token_share;
   std::vector<double> predicted_ms;  // by the plan's cost model; what the reduction and the update take is not in it
   double loss = 0;
@@ -77,6 +78,7 @@ void use_policy(Session& session, const std::string& name) {
 void record(PolicyResult& result, const StepReport& report) {
   result.step_ms.push_back(report.step_ms);
   result.exposed_ms.push_back(report.exposed_ms);
+  result.plan_ms.push_back(report.plan_ms);
   result.predicted_ms.push_back(report.plan.summary.makespan_us / 1e3);
   result.loss = report.sums.loss;
   result.padding_waste = report.plan.summary.padding_waste;
@@ -116,6 +118,7 @@ void print_results(const Session& session, const BenchSettings& bench, const std
                                   {"min_ms", *low},
                                   {"max_ms", *high},
                                   {"predicted_ms", median(result.predicted_ms)},
+                                  {"plan_ms", median(result.plan_ms)},
                                   {"ratio", ratio},
                                   {"tokens_per_s_per_rank", rate},
                                   {"tflops_per_rank", tflops},
@@ -202,7 +205,9 @@ int time_policies(Session& session, const RunSettings& settings, const BenchSett
       // Every other step in reverse order, so that no policy always runs first.
       PolicyResult& result = results[step % 2 == 0 ? p : results.size() - 1 - p];
       use_policy(session, result.name);
-      const StepReport report = train_step(session, state, batch, step + 1, bench.update ? settings.lr : 0);
+      // Not timed: training does it while the step before runs.
+      PreparedStep prepared = prepare_step(session, batch, step + 1);
+      const StepReport report = train_step(session, state, prepared, step + 1, bench.update ? settings.lr : 0);
       if (!measured) continue;
       record(result, report);
       if (p > 0) continue;
