@@ -109,6 +109,7 @@ TEST_F(Rl, the_policy_learns_from_the_rewards_of_its_own_responses) {
   ASSERT_EQ(rollouts.size(), 40u);
   EXPECT_GT(mean_reward(rollouts, 30, 40), mean_reward(rollouts, 0, 10) + 0.2);
   const auto steps = records("out/metrics.jsonl");
+  EXPECT_EQ(records("out/timeline.jsonl").size(), steps.size());
   ASSERT_EQ(steps.size(), 80u);
   for (size_t i = 0; i < steps.size(); ++i) {
     // The first step on a rollout is on policy; sampler, log-prob pass and train pass agree.

@@ -41,7 +41,8 @@ const std::set<std::string> kFree = {"--recompute",
                                      "--cp-policy",
                                      "--static-balance",
                                      "--execution",
-                                     "--cp-comm-type"};
+                                     "--cp-comm-type",
+                                     "--cost-model"};
 
 bool holds_run(const std::string& output_dir) {
   return fs::exists(output_dir + "/metrics.jsonl") || !list_checkpoints(checkpoints_folder(output_dir)).empty();

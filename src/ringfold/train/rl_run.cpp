@@ -11,6 +11,7 @@
 #include "ringfold/data/order.h"
 #include "ringfold/device/release_memory.h"
 #include "ringfold/report/event_file.h"
+#include "ringfold/report/timeline.h"
 #include "ringfold/train/objective_names.h"
 #include "ringfold/train/rl_fields.h"
 #include "ringfold/train/rollout_phase.h"
@@ -104,7 +105,7 @@ class RlRun {
   int64_t step_ = 0;         // made
   int64_t total_steps_ = 0;  // of the schedule: with no group left out
   // Rank 0.
-  std::unique_ptr<MetricsFile> steps_file_, rollouts_file_;
+  std::unique_ptr<MetricsFile> steps_file_, timelines_, rollouts_file_;
   std::unique_ptr<EventFile> events_;
   std::unique_ptr<Progress> progress_;
 };
@@ -134,6 +135,7 @@ void RlRun::train_on(const Dataset& data, const RlFields& rl, RolloutMetrics& me
     step.epoch = static_cast<double>(metrics.rollout * settings_.rollout_batch_size) /
                  static_cast<double>(files_.data.samples.size());
     steps_file_->append(to_json_line(step));
+    timelines_->append(to_json_line(make_timeline(step_, 1e3 * report.step_ms, report.plan, report.pack_us)));
     events_->append(step_, scalars_of(step));
     progress_->step(step);
   }
@@ -206,6 +208,7 @@ int RlRun::run() {
   total_steps_ = settings_.num_rollout * steps_of(settings_.rollout_batch_size * settings_.n_samples_per_prompt);
   if (session_.is_main()) {
     steps_file_ = std::make_unique<MetricsFile>(folder + "/metrics.jsonl");
+    timelines_ = std::make_unique<MetricsFile>(folder + "/timeline.jsonl");
     rollouts_file_ = std::make_unique<MetricsFile>(folder + "/rollouts.jsonl");
     events_ = std::make_unique<EventFile>(folder + "/tensorboard");
     progress_ = std::make_unique<Progress>(total_steps_, settings_.progress);
