@@ -1,5 +1,5 @@
 // Rates of the product's own calls on one GPU, in TFLOP/s: packed attention (forward, backward, ring halves; cuDNN and
-// FlashAttention-2) on 16,384 tokens, and the fused head against the plain products that it needs, alternating in one
+// FlashAttention-2) on 16,384 tokens, the products of a layer beside ATen's, and the fused head against the plain products that it needs, alternating in one
 // run. FLOPs: attention forward 4 heads d sum(Lq Lkv), half when causal, backward 2.5 times that; head 6 rows h v.
 // Usage: bench_gpu_kernels
 #include <ATen/ATen.h>
@@ -10,7 +10,7 @@
 #include <functional>
 
 #include "ringfold/device/device.h"
-#include "ringfold/kernels/add_product.h"
+#include "ringfold/kernels/product.h"
 #include "ringfold/kernels/linear_log_prob.h"
 #include "ringfold/kernels/varlen_attention.h"
 
@@ -99,9 +99,58 @@ void head(at::Device device, int64_t hidden, int64_t vocabulary, int64_t rows) {
              static_cast<double>(extra) / 1e9);
 }
 
+// The products of one Qwen3-4B layer on 8,192 tokens, ours and ATen's in turn, so long that the card runs at its cap.
+void layer_products(at::Device device) {
+  const auto halves = at::TensorOptions(at::kBFloat16).device(device);
+  constexpr int64_t kRows = 8192, kHidden = 2560;
+  struct Weight {
+    const char* name;
+    int64_t in, out;
+    bool residual;
+  };
+  fmt::print("products of a layer, 8192 rows (TFLOP/s)   forward ATen    ours  input gradient ATen    ours  weight gradient ATen    ours\n");
+  double ours_ms = 0, plain_ms = 0;
+  for (const Weight& shape : {Weight{"q k v", kHidden, 6144, false}, Weight{"out", 4096, kHidden, true},
+                              Weight{"gate up", kHidden, 19456, false}, Weight{"down", 9728, kHidden, true}}) {
+    const at::Tensor x = at::randn({kRows, shape.in}, halves), w = at::randn({shape.out, shape.in}, halves).mul_(0.02);
+    const at::Tensor y = at::randn({kRows, shape.out}, halves);
+    const at::Tensor dw = at::zeros({shape.out, shape.in}, halves.dtype(at::kFloat));
+    const std::vector<std::pair<std::function<void()>, std::function<void()>>> pairs = {
+        {[&] { shape.residual ? at::addmm(y, x, w.t()) : at::mm(x, w.t()); },
+         [&] { shape.residual ? product_plus(y, x, w.t()) : product(x, w.t()); }},
+        {[&] { at::mm(y, w); }, [&] { product(y, w); }},
+        {[&] {
+           at::Tensor into = dw;
+           at::addmm_out(into, into, y.t(), x, at::kFloat);
+         },
+         [&] { add_product(dw, y.t(), x); }}};
+    const double tflop = 2e-12 * static_cast<double>(kRows * shape.in * shape.out);
+    std::string line = fmt::format("{:<42}", shape.name);
+    for (const auto& [plain, ours] : pairs) {
+      double plain_total = 0, ours_total = 0;
+      constexpr int kRounds = 6, kCalls = 60;
+      for (int round = 0; round < kRounds; ++round) {
+        for (const bool own : {false, true}) {
+          StreamTimer timer(device);
+          timer.begin();
+          for (int call = 0; call < kCalls; ++call) own ? ours() : plain();
+          timer.end();
+          (own ? ours_total : plain_total) += timer.take_ms() / (kRounds * kCalls);
+        }
+      }
+      line += fmt::format(" {:12.0f} {:7.0f}      ", tflop / plain_total * 1e3, tflop / ours_total * 1e3);
+      plain_ms += plain_total;
+      ours_ms += ours_total;
+    }
+    fmt::print("{}\n", line);
+  }
+  fmt::print("all products of a layer: ATen {:.3f} ms, ours {:.3f} ms\n", plain_ms, ours_ms);
+}
+
 int run() {
   const at::Device device = open_device("cuda", 0);
   const c10::NoGradGuard no_grad;
+  layer_products(device);
   const HeadShape qwen{32, 8, 128};
   const auto equal = [](int64_t length) { return std::vector<int64_t>(kTokens / length, length); };
   const std::vector<int64_t> mixed = {9000, 3000, 1500, 900, 700, 500, 400, 384};

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ringfold/kernels/fused.h"
+#include "ringfold/kernels/product.h"
 #include "ringfold/kernels/rms_norm.h"
 #include "ringfold/kernels/rope.h"
 
@@ -87,6 +88,42 @@ TEST(FusedSwiglu, equals_plain_operations) {
   const fused::SwigluGrads grads = fused::swiglu_backward(da, gate_up);
   EXPECT_LE(relative(grads.dgate_up, gate_up64.grad()), 1e-6);
   EXPECT_LE(relative(grads.a_nw, a64), 1e-6);
+}
+
+// Factors of bf16 are exact in fp64; the sums are fp32.
+TEST(Product, equals_fp64_in_every_layout) {
+  const auto halves = kFloats.dtype(at::kBFloat16);
+  struct Sizes {
+    int64_t m, k, n;
+  };
+  for (const Sizes& s : std::vector<Sizes>{{1, 64, 72}, {53, 2560, 264}, {257, 8, 1001}, {640, 4096, 2560}, {0, 64, 8}, {7, 0, 8}}) {
+    SCOPED_TRACE(testing::Message() << s.m << " x " << s.k << " x " << s.n);
+    const at::Tensor a = at::randn({s.m, s.k}, halves), b = at::randn({s.k, s.n}, halves);
+    const at::Tensor a_turned = a.t().contiguous().t(), b_turned = b.t().contiguous().t();
+    const at::Tensor want = at::mm(wide(a), wide(b));
+    for (const at::Tensor& left : {a, a_turned}) {
+      for (const at::Tensor& right : {b, b_turned}) {
+        EXPECT_LE(relative(wide_product(left, right), want), 1e-6);
+        EXPECT_LE(relative(product(left, right), want), 3e-3);  // rounded to bf16: 2^-9 at most
+        const at::Tensor sum = at::randn({s.m, s.n}, kFloats), before = sum.clone();
+        add_product(sum, left, right);
+        EXPECT_LE(relative(sum, wide(before) + want), 1e-6);
+        const at::Tensor addend = at::randn({s.m, s.n}, halves), kept = addend.clone();
+        EXPECT_LE(relative(product_plus(addend, left, right), wide(addend) + want), 3e-3);
+        EXPECT_TRUE(at::equal(addend, kept));
+      }
+    }
+  }
+}
+
+// Rows further apart than they are long, as the gradient of logits lies over the logits.
+TEST(Product, takes_rows_with_gaps) {
+  const auto halves = kFloats.dtype(at::kBFloat16);
+  const at::Tensor a = at::randn({40, 2 * 96}, halves).narrow(1, 0, 96), b = at::randn({96, 48}, halves);
+  EXPECT_LE(relative(wide_product(a, b), at::mm(wide(a), wide(b))), 1e-6);
+  const at::Tensor sum = at::zeros({96, 48}, kFloats), right = at::randn({40, 48}, halves);
+  add_product(sum, a.t(), right);
+  EXPECT_LE(relative(sum, at::mm(wide(a).t(), wide(right))), 1e-6);
 }
 
 TEST(SumOfSquares, equals_fp64_on_any_count) {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "ringfold/base/error.h"
-#include "ringfold/kernels/add_product.h"
+#include "ringfold/kernels/product.h"
 #include "ringfold/kernels/fused.h"
 
 namespace ringfold {
@@ -25,8 +25,8 @@ bool has_fused_scores(const at::Tensor& logits_nv) {
 
 // Logits still undivided by the temperature.
 at::Tensor raw_logits(const at::Tensor& hidden_nh, const at::Tensor& weight_vh) {
-  const auto type = at::toOpMathType(hidden_nh.scalar_type());
-  return type == hidden_nh.scalar_type() ? at::mm(hidden_nh, weight_vh.t()) : at::mm(hidden_nh, weight_vh.t(), type);
+  return hidden_nh.scalar_type() == at::kDouble ? product(hidden_nh, weight_vh.t())
+                                                : wide_product(hidden_nh, weight_vh.t());
 }
 
 // One chunk. With raw logits, as the GPU's kernels want them, or those divided by the temperature.
@@ -147,7 +147,7 @@ struct LinearLogProb : torch::autograd::Function<LinearLogProb> {
       chunk.lse_n = of_chunk(lse_n);
       chunk.entropy_n = of_chunk(entropy_n);
       const at::Tensor dlogits_nv = logits_gradient(chunk, of_chunk(dlog_prob_n), of_chunk(dentropy_n));
-      if (dhidden_nh.defined()) dhidden_nh.slice(0, begin, end).copy_(at::mm(dlogits_nv, weight_vh));
+      if (dhidden_nh.defined()) product_into(dhidden_nh.slice(0, begin, end), dlogits_nv, weight_vh);
       if (dweight_vh.defined()) add_product(dweight_vh, dlogits_nv.t(), hidden_chunk);
     }
     return {dhidden_nh, direct ? at::Tensor() : dweight_vh, at::Tensor(), at::Tensor(), at::Tensor()};
@@ -187,8 +187,7 @@ at::Tensor linear_loss_gradients(const at::Tensor& hidden_nh, const at::Tensor& 
     if (!dlog_prob_n.defined() && !dentropy_n.defined()) continue;
     const at::Tensor dlogits_nv = logits_gradient(chunk, dlog_prob_n, dentropy_n);
     chunk.logits_nv.reset();
-    at::Tensor into = dhidden_nh.slice(0, begin, end);
-    at::mm_out(into, dlogits_nv, weight_vh);
+    product_into(dhidden_nh.slice(0, begin, end), dlogits_nv, weight_vh);
     add_product(dweight_vh, dlogits_nv.t(), hidden_chunk);
   }
   return dhidden_nh;

@@ -31,6 +31,9 @@ at::Tensor swiglu(const at::Tensor&) {
 SwigluGrads swiglu_backward(const at::Tensor&, const at::Tensor&) {
   fail();
 }
+void product(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&) {
+  fail();
+}
 RowScores log_prob(const at::Tensor&, const at::Tensor&, double) {
   fail();
 }

@@ -45,7 +45,7 @@ void add_column_sums(const ColumnSums& p, cudaStream_t stream);
 // copied. head_dim 64, 128 or 256.
 struct QkvHeads {
   const void *qkv, *q_weight, *k_weight;
-  const float *cos, *sin;  // (tokens, head_dim)
+  const float *cos, *sin;  // (tokens, head_dim), both halves of a row alike
   void *q, *k, *v;
   int64_t tokens, heads, kv_heads, head_dim;
   float eps;

@@ -9,8 +9,8 @@
 
 #include "ringfold/attention/attention.h"
 #include "ringfold/base/error.h"
-#include "ringfold/kernels/add_product.h"
 #include "ringfold/kernels/fused.h"
+#include "ringfold/kernels/product.h"
 
 namespace ringfold {
 namespace {
@@ -82,24 +82,24 @@ at::Tensor run_forward(const LayerCall& call, const at::Tensor& x_th, Phase phas
   const DenseLayer& w = call.weights;
   const int64_t tokens = x_th.size(0);
   const fused::Normed normed = fused::rms_norm(x_th, w.input_norm, call.config.rms_norm_eps);
-  const at::Tensor qkv = at::mm(normed.y_nw, joined({w.q, w.k, w.v}).t());
+  const at::Tensor qkv = product(normed.y_nw, joined({w.q, w.k, w.v}).t());
   const fused::Heads heads = fused::qkv_heads(qkv, call.shape(), call.head_norm(), call.cos_td, call.sin_td);
   const AttentionWithLse attended =
       cp_attention_forward(heads.q_thd, heads.k_tgd, heads.v_tgd, *call.context, call.layer, call.scale(), phase);
-  const at::Tensor middle_th = at::addmm(x_th, attended.out_thd.view({tokens, -1}), w.o.t());
+  const at::Tensor middle_th = product_plus(x_th, attended.out_thd.view({tokens, -1}), w.o.t());
   const fused::Normed middle = fused::rms_norm(middle_th, w.post_norm, call.config.rms_norm_eps);
-  const at::Tensor gate_up = at::mm(middle.y_nw, joined({w.gate, w.up}).t());
+  const at::Tensor gate_up = product(middle.y_nw, joined({w.gate, w.up}).t());
   kept = {x_th, normed.inverse_rms_n, qkv, attended.out_thd, attended.lse_ht, middle_th, middle.inverse_rms_n, gate_up};
-  return at::addmm(middle_th, fused::swiglu(gate_up), w.down.t());
+  return product_plus(middle_th, fused::swiglu(gate_up), w.down.t());
 }
 
 // Returns the gradient of the residual stream between attention and MLP.
 at::Tensor mlp_backward(const LayerCall& call, const Kept& kept, const at::Tensor& dy_th) {
   const DenseLayer& w = call.weights;
-  fused::SwigluGrads mlp = fused::swiglu_backward(at::mm(dy_th, w.down), kept.gate_up);
+  fused::SwigluGrads mlp = fused::swiglu_backward(product(dy_th, w.down), kept.gate_up);
   add_product(gradient_of(w.down), dy_th.t(), mlp.a_nw);
   mlp.a_nw.reset();
-  const at::Tensor dnormed_th = at::mm(mlp.dgate_up, joined({w.gate, w.up}));
+  const at::Tensor dnormed_th = product(mlp.dgate_up, joined({w.gate, w.up}));
   const fused::NormGrads norm = fused::rms_norm_backward(
       dnormed_th, kept.middle_th, w.post_norm, kept.middle_inverse_rms_t, dy_th, gradient_of(w.post_norm), true);
   add_product(joined({gradient_of(w.gate), gradient_of(w.up)}), mlp.dgate_up.t(), norm.y_nw);
@@ -111,7 +111,7 @@ at::Tensor attention_backward(const LayerCall& call, const Kept& kept, const at:
   const DenseLayer& w = call.weights;
   const int64_t tokens = dmiddle_th.size(0);
   add_product(gradient_of(w.o), dmiddle_th.t(), kept.out_thd.view({tokens, -1}));
-  const at::Tensor dout_thd = at::mm(dmiddle_th, w.o).view(kept.out_thd.sizes());
+  const at::Tensor dout_thd = product(dmiddle_th, w.o).view(kept.out_thd.sizes());
   const fused::HeadNorm norm = call.head_norm();
   const fused::Heads heads = fused::qkv_heads(kept.qkv, call.shape(), norm, call.cos_td, call.sin_td);
   const AttentionGrads dheads =
@@ -122,7 +122,7 @@ at::Tensor attention_backward(const LayerCall& call, const Kept& kept, const at:
   const at::Tensor dqkv =
       fused::qkv_heads_backward({dheads.dq_thd.contiguous(), dheads.dk_sgd.contiguous(), dheads.dv_sgd.contiguous()},
                                 kept.qkv, call.shape(), norm, call.cos_td, call.sin_td, norm_grads);
-  const at::Tensor dnormed_th = at::mm(dqkv, joined({w.q, w.k, w.v}));
+  const at::Tensor dnormed_th = product(dqkv, joined({w.q, w.k, w.v}));
   const fused::NormGrads input = fused::rms_norm_backward(dnormed_th, kept.x_th, w.input_norm, kept.inverse_rms_t,
                                                           dmiddle_th, gradient_of(w.input_norm), true);
   add_product(joined({gradient_of(w.q), gradient_of(w.k), gradient_of(w.v)}), dqkv.t(), input.y_nw);
