@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Policies side by side on all GPUs of this host (2, 4, 8), or small on the CPU: a table, the raw JSON lines and start-up
-# figures, under nine minutes. Builds nothing: runs from the bundle that scripts/gpu_bundle.sh makes, or with --cpu from
+# Policies side by side on all GPUs of this host (2, 4, 8), or small on the CPU: a table with NCCL's start-up figures, the raw
+# JSON lines and a picture a workload (timeline of each policy's last step), under nine minutes. Builds nothing: runs from the bundle that scripts/gpu_bundle.sh makes, or with --cpu from
 # build/dev. Usage: scale_check.sh [--cpu RANKS]; files go to $OUT (default: a temporary folder).
 set -uo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -12,11 +12,11 @@ if [ $device = cuda ]; then
   torch="$(python3 -c 'import torch, os; print(os.path.dirname(torch.__file__))')" || exit 2
   LD_LIBRARY_PATH="$bundle/lib:$torch/lib$(printf ':%s' "$torch"/../nvidia/*/lib)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   export LD_LIBRARY_PATH NCCL_NVLS_ENABLE=0 PYTORCH_CUDA_ALLOC_CONF="${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}"
-  ringfold="$bundle/ringfold-cuda" models="$bundle/models"
+  ringfold="$bundle/ringfold-cuda" models="$bundle/models" scripts="$bundle"
   ranks="$(nvidia-smi -L | wc -l)"
   git_commit="$(cat "$bundle/commit")"
 else
-  ringfold="$here/../build/dev/apps/ringfold/ringfold" models="$here/../bench/models"
+  ringfold="$here/../build/dev/apps/ringfold/ringfold" models="$here/../bench/models" scripts="$here"
   git_commit="$(git -C "$here" rev-parse HEAD)"
 fi
 raw="$out/scale.jsonl" table="$out/scale.txt"
@@ -25,20 +25,23 @@ echo "commit $git_commit, $ranks ranks on $device" | tee -a "$table"
 
 # workload NAME MODEL LAW BUDGET S SAMPLES-A-STEP [FLAGS]
 workload() {
-  local name="$1" model="$2" law="$3" budget="$4" s="$5" batch="$6" log; shift 6
-  log="$out/$(echo "$name" | tr -c 'A-Za-z0-9\n' _).log"
+  local name="$1" model="$2" law="$3" budget="$4" s="$5" batch="$6" files; shift 6
+  files="$out/$(echo "$name" | tr -c 'A-Za-z0-9\n' _)"
+  local log="$files.log"
   local steps=3 cost="$out/cost_${model}_$budget.toml"
   local common=(--model-config "$models/$model.json" --device $device --dtype $dtype --recompute $recompute
     --dynamic-context-parallel --use-dynamic-batch-size --max-tokens-per-gpu "$budget" --calculate-per-token-loss
-    --rollout-max-context-len $((budget * s)) --log-prob-chunk-tokens 4096 --log-level warning)
+    --rollout-max-context-len $((budget * s)) --log-prob-chunk-tokens 4096)
   if [ ! -e "$cost" ]; then
     timeout -k 5 120 "$ringfold" launch -n "$ranks" -- bench "${common[@]}" --steps 2 --calibrate "$cost" >"$cost.log" 2>&1 || {
       echo "$name: calibration FAILED, see $cost.log" | tee -a "$table"; tail -n 5 "$cost.log"; return 1; }
+    grep -h "NCCL connected" "$cost.log" | tee -a "$table"
   fi
   timeout -k 5 150 "$ringfold" launch -n "$ranks" -- bench --json "${common[@]}" --law "$law" \
-    --samples $((batch * (steps + 1))) --global-batch-size "$batch" --skip-bad-samples --update --cost-model "$cost" \
-    --peak-tflops 989 --warmup-steps 2 --steps $steps \
+    --samples $((batch * (steps + 1))) --global-batch-size "$batch" --skip-bad-samples --update --lr 0 --cost-model "$cost" \
+    --peak-tflops 989 --warmup-steps 2 --steps $steps --log-level warning --timeline "$files.timeline.jsonl" \
     --policies static,static_work,uniform,mixed "$@" >"$log" 2>&1 || { echo "$name: FAILED, see $log" | tee -a "$table"; tail -n 5 "$log"; return 1; }
+  python3 "$scripts/timeline_picture.py" "$files.timeline.jsonl" "$files.svg" "$name, $ranks ranks on $device"
   python3 - "$log" "$name" "$raw" <<'PY' | tee -a "$table"
 import json, sys
 data = json.loads([line for line in open(sys.argv[1]) if line.startswith("{")][-1])
@@ -48,17 +51,19 @@ print(sys.argv[2])
 for row in data["policies"]:
     shares = " ".join(f"{size}:{100 * share:.0f}%" for size, share in row["cp_token_share"].items())
     print(f"  {row['policy']:<12} {row['median_ms']:9.1f} ms, predicted {row['predicted_ms']:9.1f}, {row['ratio']:5.2f}x, "
+          f"T* {100 * row['share_of_limit']:3.0f} %, loss {row['loss']:.5f}, "
           f"{row['tokens_per_s_per_rank']:8.0f} tok/s/rank, {100 * row.get('mfu', 0):5.1f} % MFU, "
           f"exposed {row['exposed_comm_ms']:7.1f} ms, tokens by CP {shares}")
 PY
 }
 failed=0
 if [ $device = cpu ]; then
-  workload "tiny model, lognormal lengths" tiny mega $((8192 / ranks)) "$ranks" $((2 * ranks)) || failed=1
+  workload "tiny model, lognormal lengths" tiny mega $((2048 / ranks)) "$ranks" $((2 * ranks)) || failed=1
 else
   workload "Megatron's lognormal" megatron_small mega 4096 2 $((64 * ranks)) || failed=1
   workload "Qwen3-4B, multimodal lengths, S 2" qwen3_4b mm 16384 2 $((16 * ranks)) || failed=1
   [ "$ranks" -ge 4 ] && { workload "Qwen3-4B, multimodal lengths, S 4" qwen3_4b mm 8192 4 $((16 * ranks)) || failed=1; }
+  workload "Qwen3-1.7B, RL lengths, S 2" qwen3_1_7b rl 16384 2 $((8 * ranks)) || failed=1
   [ "$ranks" -ge 8 ] && { workload "Qwen3-1.7B, RL lengths, S 8" qwen3_1_7b rl 4096 8 $((32 * ranks)) || failed=1; }
   workload "Qwen3-1.7B, conversation lengths, S 2" qwen3_1_7b moon 32768 2 $((8 * ranks)) || failed=1
 fi

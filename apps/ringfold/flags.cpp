@@ -372,6 +372,7 @@ void add_single_commands(Table& table, CommandOptions& options) {
                bench.warmup_steps, 0)
       .text("calibrate", "FILE.toml", "time packs of its own and fit a --cost-model to them, instead of policies",
             bench.calibrate)
+      .text("timeline", "FILE", "measured timeline of each policy's last step, one JSON line each", bench.timeline)
       .text("profile", "FILE", "kernel times of one more step of each policy (GPU)", bench.profile)
       .toggle("update", "update the weights too, as training does [no]", bench.update)
       .number("peak-tflops", "peak TFLOP/s of one device, for MFU; 0: not shown", bench.peak_tflops, 0);

@@ -90,7 +90,7 @@ TEST(FusedSwiglu, equals_plain_operations) {
   EXPECT_LE(relative(grads.a_nw, a64), 1e-6);
 }
 
-// Factors of bf16 are exact in fp64; the sums are fp32.
+// Factors of bf16 are exact in fp64; the sums are fp32, by the tensor cores, which drop the last bits.
 TEST(Product, equals_fp64_in_every_layout) {
   const auto halves = kFloats.dtype(at::kBFloat16);
   struct Sizes {
@@ -103,11 +103,11 @@ TEST(Product, equals_fp64_in_every_layout) {
     const at::Tensor want = at::mm(wide(a), wide(b));
     for (const at::Tensor& left : {a, a_turned}) {
       for (const at::Tensor& right : {b, b_turned}) {
-        EXPECT_LE(relative(wide_product(left, right), want), 1e-6);
+        EXPECT_LE(relative(wide_product(left, right), want), 1e-5);
         EXPECT_LE(relative(product(left, right), want), 3e-3);  // rounded to bf16: 2^-9 at most
         const at::Tensor sum = at::randn({s.m, s.n}, kFloats), before = sum.clone();
         add_product(sum, left, right);
-        EXPECT_LE(relative(sum, wide(before) + want), 1e-6);
+        EXPECT_LE(relative(sum, wide(before) + want), 1e-5);
         const at::Tensor addend = at::randn({s.m, s.n}, halves), kept = addend.clone();
         EXPECT_LE(relative(product_plus(addend, left, right), wide(addend) + want), 3e-3);
         EXPECT_TRUE(at::equal(addend, kept));

@@ -6,8 +6,10 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/run_binary.h"
+#include "ringfold/report/timeline.h"
 
 namespace ringfold {
 namespace {
@@ -113,7 +115,9 @@ TEST_F(Train, sft_writes_metrics_weights_plans_and_unclipped_gradients) {
     EXPECT_NEAR(timelines[i]["step_us"], 1e3 * steps[i]["step_ms"].get<double>(), 0.1);
     ASSERT_EQ(timelines[i]["measured_us"].size(), 2u);
     for (const json& rank : timelines[i]["measured_us"]) {
-      if (!rank.empty()) EXPECT_LT(rank.back(), timelines[i]["step_us"]);
+      if (!rank.empty()) {
+        EXPECT_LT(rank.back(), timelines[i]["step_us"]);
+      }
     }
   }
   const Outcome report = run_binary({"report", at("out"), "--trace", at("trace.json")});
@@ -169,14 +173,28 @@ TEST_F(Train, grpo_starts_at_ratio_one_and_parity_and_logprob_agree_with_it) {
 
 TEST_F(Train, bench_times_every_policy_on_the_same_samples) {
   write("lengths.txt", "30, 5, 7\n3 1 9 20 4\n");
-  const Outcome outcome = launch({"bench", "--lengths-file", at("lengths.txt"), "--steps", "2", "--json"});
+  const Outcome outcome =
+      launch({"bench", "--lengths-file", at("lengths.txt"), "--steps", "2", "--json", "--timeline", at("steps.jsonl")});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json result = json::parse(outcome.out);
   ASSERT_EQ(result["policies"].size(), 4u);
   for (const json& row : result["policies"]) {
     EXPECT_GT(row["median_ms"], 0.0);
     EXPECT_NEAR(row["loss"], result["policies"][0]["loss"].get<double>(), 1e-5);
+    EXPECT_GT(row["limit_ms"], 0.0);
+    EXPECT_NEAR(row["share_of_limit"].get<double>(),
+                row["limit_ms"].get<double>() / row["median_ms"].get<double>(), 1e-9);
   }
+  const std::string timelines = read_file(at("steps.jsonl"));
+  EXPECT_EQ(std::count(timelines.begin(), timelines.end(), '\n'), 4);
+  std::istringstream lines(timelines);
+  for (std::string line; std::getline(lines, line);) {
+    const StepTimeline step = parse_timeline(line, "steps.jsonl");
+    EXPECT_GT(packs_end_us(step), 0.0);
+    EXPECT_LE(packs_end_us(step), step.step_us);
+  }
+  expect_refused(launch({"bench", "--lengths-file", at("lengths.txt"), "--timeline", at("none/steps.jsonl")}), 2,
+                 "[settings] --timeline");
   EXPECT_EQ(launch({"bench", "--objective", "grpo", "--lengths-file", at("lengths.txt")}).code, 2);
 }
 

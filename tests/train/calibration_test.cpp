@@ -21,8 +21,10 @@ TEST(Calibration, times_packs_of_every_size_and_all_ranks_agree) {
     DenseModel model(tiny_config(), at::kDouble, uint64_t{5});
     FlatParameters flat(model.parameters());
     TrainState state{model, flat};
+    BenchSettings bench;
+    bench.steps = 3;
     std::vector<TimedPack> timed =
-        time_packs(session, state, packs_to_time(session.topology), {.steps = 3, .warmup_steps = 1});
+        time_packs(session, state, packs_to_time(session.topology), bench);
     const std::lock_guard lock(mutex);
     by_rank[static_cast<size_t>(at.rank.value())] = std::move(timed);
   });

@@ -15,6 +15,7 @@
 #include "ringfold/device/device.h"
 #include "ringfold/plan/length_laws.h"
 #include "ringfold/plan/policy_names.h"
+#include "ringfold/report/timeline.h"
 #include "ringfold/train/calibration.h"
 #include "ringfold/train/kernel_profile.h"
 #include "ringfold/train/random_samples.h"
@@ -35,10 +36,12 @@ struct PolicyResult {
   std::vector<double> exposed_ms;
   std::vector<double> plan_ms;
   std::map<int, double> cp_token_share;
+  std::vector<double> limit_ms;      // T*, by the plan's cost model: no plan can be faster
   std::vector<double> predicted_ms;  // by the plan's cost model; what the reduction and the update take is not in it
   double loss = 0;
   double padding_waste = 0;
   int64_t peak_memory_bytes = 0;
+  StepTimeline timeline;  // of the last step
   double median_ms() const { return median(step_ms); }
 };
 
@@ -80,6 +83,7 @@ void record(PolicyResult& result, const StepReport& report) {
   result.exposed_ms.push_back(report.exposed_ms);
   result.plan_ms.push_back(report.plan_ms);
   result.predicted_ms.push_back(report.plan.summary.makespan_us / 1e3);
+  result.limit_ms.push_back(report.plan.summary.lower_bound_us / 1e3);
   result.loss = report.sums.loss;
   result.padding_waste = report.plan.summary.padding_waste;
   for (const auto& [size, share] : token_share_by_size(report.plan)) result.cp_token_share[size] += share;
@@ -97,8 +101,8 @@ void print_results(const Session& session, const BenchSettings& bench, const std
   nlohmann::ordered_json out = {{"schema", 1}, {"world_size", session.env.world_size}, {"steps", bench.steps}};
   if (!session.device.is_cpu()) out["state_bytes"] = work.state_bytes;
   if (!json) {
-    fmt::print("{:<12} {:>10} {:>10} {:>10} {:>10} {:>7} {:>12} {:>10} {:>9}  {}\n", "policy", "median ms", "min",
-               "max", "predicted", "ratio", "tok/s/rank", "TFLOP/s", "exposed", "token share by CP size");
+    fmt::print("{:<12} {:>10} {:>10} {:>10} {:>10} {:>6} {:>7} {:>12} {:>10} {:>9}  {}\n", "policy", "median ms",
+               "min", "max", "predicted", "of T*", "ratio", "tok/s/rank", "TFLOP/s", "exposed", "token share by CP size");
   }
   for (const PolicyResult& result : results) {
     const double ratio = results.front().median_ms() / result.median_ms();
@@ -113,11 +117,14 @@ void print_results(const Session& session, const BenchSettings& bench, const std
       shares += fmt::format("{}{}: {:.0f} %", shares.empty() ? "" : ", ", size, 100 * mean);
       share_json[std::to_string(size)] = mean;
     }
+    const double share_of_limit = median(result.limit_ms) / result.median_ms();
     nlohmann::ordered_json row = {{"policy", result.name},
                                   {"median_ms", result.median_ms()},
                                   {"min_ms", *low},
                                   {"max_ms", *high},
                                   {"predicted_ms", median(result.predicted_ms)},
+                                  {"limit_ms", median(result.limit_ms)},
+                                  {"share_of_limit", share_of_limit},
                                   {"plan_ms", median(result.plan_ms)},
                                   {"ratio", ratio},
                                   {"tokens_per_s_per_rank", rate},
@@ -130,8 +137,8 @@ void print_results(const Session& session, const BenchSettings& bench, const std
     if (!session.device.is_cpu()) row["peak_memory_bytes"] = result.peak_memory_bytes;
     out["policies"].push_back(row);
     if (json) continue;
-    fmt::print("{:<12} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>6.2f}x {:>12.0f} {:>10.4f} {:>6.1f} ms  {}\n",
-               result.name, result.median_ms(), *low, *high, median(result.predicted_ms), ratio, rate, tflops, exposed,
+    fmt::print("{:<12} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>4.0f} % {:>6.2f}x {:>12.0f} {:>10.4f} {:>6.1f} ms  {}\n",
+               result.name, result.median_ms(), *low, *high, median(result.predicted_ms), 100 * share_of_limit, ratio, rate, tflops, exposed,
                shares);
     if (bench.peak_tflops > 0)
       fmt::print("{:<12} {:.1f} % of {:g} TFLOP/s\n", "", 100 * tflops / bench.peak_tflops, bench.peak_tflops);
@@ -141,6 +148,16 @@ void print_results(const Session& session, const BenchSettings& bench, const std
     }
   }
   if (json) fmt::print("{}\n", out.dump());
+}
+
+void require_written(std::ofstream& file, const std::string& path) {
+  if (!file.flush()) throw RunError(fmt::format("[bench] cannot write {}. Hint: does its folder exist?", path));
+}
+
+void write_timelines(const std::string& path, const std::vector<PolicyResult>& results) {
+  std::ofstream file(path);
+  for (const PolicyResult& result : results) file << to_json_line(result.timeline) << '\n';
+  require_written(file, path);
 }
 
 // Every rank runs the step; rank 0 records its own kernels.
@@ -154,9 +171,7 @@ void profile_policies(Session& session, TrainState& state, const StepBatch& batc
     train_step(session, state, batch, ++step, 0);
     if (session.is_main()) file << policy << ": " << to_text(stop_kernel_profile(), 40) << '\n';
   }
-  if (session.is_main() && !file.flush()) {
-    throw RunError(fmt::format("[bench] cannot write {}. Hint: does its folder exist?", bench.profile));
-  }
+  if (session.is_main()) require_written(file, bench.profile);
 }
 
 // --calibrate makes its own samples: a model is all it needs.
@@ -165,6 +180,7 @@ LoadedFiles files_to_calibrate(const RunSettings& settings, const BenchSettings&
                                     {"--law", !bench.law.empty()},
                                     {"--data", !settings.data_file.empty()},
                                     {"--update", bench.update},
+                                    {"--timeline", !bench.timeline.empty()},
                                     {"--profile", !bench.profile.empty()}}) {
     if (!given) continue;
     throw UsageError(fmt::format(
@@ -192,7 +208,10 @@ int time_policies(Session& session, const RunSettings& settings, const BenchSett
   const int64_t state_bytes = device_memory(session.device).allocated_bytes;
 
   std::vector<PolicyResult> results;
-  for (const std::string& policy : bench.policies) results.push_back({.name = policy});
+  for (const std::string& policy : bench.policies) {
+    results.emplace_back();
+    results.back().name = policy;
+  }
   const auto count = static_cast<int64_t>(files.data.samples.size());
   double tokens = 0, flops = 0;
   for (int64_t step = 0; step < bench.warmup_steps + bench.steps; ++step) {
@@ -210,6 +229,7 @@ int time_policies(Session& session, const RunSettings& settings, const BenchSett
       const StepReport report = train_step(session, state, prepared, step + 1, bench.update ? settings.lr : 0);
       if (!measured) continue;
       record(result, report);
+      result.timeline = make_timeline(number, 1e3 * report.step_ms, report.plan, report.pack_us);
       if (p > 0) continue;
       tokens += static_cast<double>(report.plan.summary.tokens) / static_cast<double>(bench.steps);
       flops += files.config.train_flops(report.plan.summary.tokens, report.plan.summary.sum_squared_tokens) /
@@ -222,6 +242,7 @@ int time_policies(Session& session, const RunSettings& settings, const BenchSett
                           settings.loss_aggregation);
     profile_policies(session, state, batch, bench);
   }
+  if (session.is_main() && !bench.timeline.empty()) write_timelines(bench.timeline, results);
   if (session.is_main()) print_results(session, bench, results, {tokens, flops, state_bytes}, json);
   return 0;
 }
@@ -241,6 +262,8 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
           fmt::format("[bench] --objective: got {}, expected sft. Hint: the work of a step is the same for all",
                       name_of(settings.objective)));
     }
+    if (!bench.timeline.empty()) require_writable(bench.timeline, "--timeline");
+    if (!bench.profile.empty()) require_writable(bench.profile, "--profile");
     if (!bench.calibrate.empty()) return files_to_calibrate(settings, bench, topology);
     const bool drawn = !bench.lengths_file.empty() || !bench.law.empty();
     if (drawn + !settings.data_file.empty() + (!bench.lengths_file.empty() && !bench.law.empty()) > 1) {

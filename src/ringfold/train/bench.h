@@ -20,6 +20,7 @@ struct BenchSettings {
   int64_t warmup_steps = 1;  // run and thrown away
   bool update = false;       // the optimizer step is part of what is timed
   std::string profile;       // file for the kernel times of one more step of each policy (GPU)
+  std::string timeline;      // file for the last measured step of each policy, one line each (report/timeline.h)
   std::string calibrate;     // cost model to fit instead (calibration.h)
   double peak_tflops = 0;    // of one device, for MFU; 0: MFU is not shown
 };

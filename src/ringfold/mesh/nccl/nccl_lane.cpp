@@ -243,14 +243,18 @@ void warm(Exchange& exchange, Collectives& collectives, const LanePlace& place, 
 LaneComms connect_nccl_lane(const std::shared_ptr<c10d::Store>& store, const std::string& prefix,
                             const LanePlace& place, at::Device device, std::unique_ptr<Collectives> host) {
   quiet_c10d();
+  const auto begin = std::chrono::steady_clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
   const int64_t free_before = device_memory(device).free_bytes;
   const auto lane = std::make_shared<NcclLane>(counted_store(store), prefix, place, device);
   LaneComms comms;
   comms.exchange = std::make_unique<NcclExchange>(lane);
   comms.collectives = std::make_unique<NcclCollectives>(lane, std::move(host));
+  const double connected_s = seconds();
   warm(*comms.exchange, *comms.collectives, place, device);
   if (place.self == LaneRank(0)) {
-    log::info(fmt::format("ringfold: NCCL connected {} GPUs, {:.0f} MB a GPU", place.size(),
+    log::info(fmt::format("ringfold: NCCL connected {} GPUs in {:.2f} s, first messages {:.2f} s, {:.0f} MB a GPU",
+                          place.size(), connected_s, seconds() - connected_s,
                           static_cast<double>(free_before - device_memory(device).free_bytes) / 1e6));
   }
   return comms;
