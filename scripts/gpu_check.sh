@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Tests, parity and speed on the GPUs of this host; builds nothing. Runs from the bundle that scripts/gpu_bundle.sh makes
 # (or with RINGFOLD_GPU_BUNDLE set to it). Logs go to $OUT (default: a temporary folder); the last lines are the result.
-#   gpu_check.sh [--quick] [--only tests,parity,faults,kernels,bench,policies] [--kernels flash,cudnn]
-#   policies needs two GPUs or more: scripts/scale_check.sh
+#   gpu_check.sh [--quick] [--only tests,parity,faults,kernels,bench,policies,rl] [--kernels flash,cudnn]
+#   policies needs two GPUs or more: scripts/scale_check.sh; rl, only when named: scripts/rl_check.sh
 #   --quick   fewer and shorter bench runs
 set -uo pipefail
 bundle="$(cd "${RINGFOLD_GPU_BUNDLE:-$(dirname "$0")}" && pwd)"
@@ -168,6 +168,10 @@ fi
 if wants policies && [ "$gpus" -ge 2 ]; then
   OUT="$out" bash "$bundle/scale_check.sh" || failed=1
   cat "$out/scale.txt" >>"$table"
+fi
+if wants rl; then
+  OUT="$out" bash "$bundle/rl_check.sh" || failed=1
+  cat "$out/rl.txt" >>"$table"
 fi
 rm -rf "$work"
 echo "--- result ($gpus GPU(s)); logs in $out"

@@ -321,6 +321,10 @@ void add_rollout(Table& table, RunSettings& s) {
               1e-6, 1)
       .integer("rollout-max-sequences", "responses that one rank decodes at a time [64]", s.rollout_max_sequences, 1,
                1 << 20)
+      .toggle("rollout-enforce-eager", "decode without recorded steps (CUDA graphs)", s.rollout_enforce_eager)
+      .text("rollout-lengths-file", "FILE",
+            "for measurements: response lengths of the run, in turn, whatever is drawn (docs/guide/rl.md)",
+            s.rollout_lengths_file)
       .choice("rm-type", "reward: response equal to the data's, last number equal, or a program",
               {{"exact", "numeric", "program"}, {}}, s.rm_type)
       .text("rm-program", "COMMAND", "judge for --rm-type program: JSON lines in and out (docs/guide/rl.md)",

@@ -166,7 +166,9 @@ int run_simulate(const RunSettings& settings, const CommandOptions& options) {
                  {"samples", samples},
                  {"steps", steps},
                  {"tokens", static_cast<int64_t>(rows.front().tokens)},
+                 {"lengths", Json::array()},
                  {"policies", Json::array()}};
+    for (const SampleLength& sample : lengths.samples) json["lengths"].push_back(sample.tokens);
     for (const Row& row : rows) {
       json["policies"].push_back(json_of(row, rows.front(), static_cast<double>(steps), options.timing));
     }

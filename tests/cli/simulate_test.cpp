@@ -28,6 +28,10 @@ TEST(Simulate, compares_policies_in_both_executions) {
   ASSERT_EQ(result["policies"].size(), 8u);
   const json& first = result["policies"][0];
   EXPECT_EQ(first["speed_up_over_first"], 1.0);
+  int64_t tokens = 0;
+  for (const json& length : result["lengths"]) tokens += length.get<int64_t>();
+  EXPECT_EQ(result["lengths"].size(), 64u);
+  EXPECT_EQ(tokens, result["tokens"]);
   for (const json& row : result["policies"]) {
     EXPECT_GE(row["time_over_bound"].get<double>(), 1.0);
     EXPECT_EQ(row["idle_per_rank"].size(), 16u);

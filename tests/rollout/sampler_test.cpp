@@ -8,7 +8,7 @@
 #include <cmath>
 #include <map>
 
-#include "ringfold/rollout/decoder.h"
+#include "ringfold/rollout/padded_decoder.h"
 
 namespace ringfold {
 namespace {
@@ -144,15 +144,38 @@ TEST(Sampler, the_context_limit_cuts_responses) {
   EXPECT_TRUE(all[1][0].truncated);
 }
 
-TEST(Decoder, keeps_the_sequences_it_is_told_to) {
+TEST(Sampler, responses_end_at_given_lengths_whatever_is_drawn) {
+  const DenseModel model(tiny_config(true), at::kDouble, uint64_t{3});
+  SamplingSettings settings;
+  settings.max_response_tokens = 30;
+  settings.max_sequences = 3;
+  const std::vector<std::vector<int64_t>> lengths = {{7, 1}, {30, 31}, {4, 12}};
+  std::vector<SamplingPrompt> prompts;
+  for (size_t p = 0; p < 3; ++p) prompts.push_back({make_prompt(4, static_cast<int64_t>(p)), p, 2, lengths[p]});
+  const auto given = sample_responses(model, prompts, settings);
+  for (SamplingPrompt& prompt : prompts) prompt.response_tokens.clear();
+  const auto free = sample_responses(model, prompts, settings);  // without stop tokens: all run to the limit
+  for (size_t p = 0; p < 3; ++p) {
+    for (size_t c = 0; c < 2; ++c) {
+      const auto count = static_cast<size_t>(std::min<int64_t>(lengths[p][c], 30));
+      ASSERT_EQ(given[p][c].tokens.size(), count);
+      EXPECT_EQ(given[p][c].truncated, lengths[p][c] > 30);
+      EXPECT_EQ(free[p][c].tokens.size(), 30u);
+      EXPECT_TRUE(free[p][c].truncated);
+      EXPECT_TRUE(std::equal(given[p][c].tokens.begin(), given[p][c].tokens.end(), free[p][c].tokens.begin()));
+    }
+  }
+}
+
+TEST(PaddedDecoder, keeps_the_sequences_it_is_told_to) {
   const DenseModel model(tiny_config(false), at::kDouble, uint64_t{3});
-  Decoder decoder(model);
-  decoder.add_prompt(make_prompt(3, 0), 2);
-  decoder.add_prompt(make_prompt(9, 1), 2);
+  PaddedDecoder decoder(model);
+  decoder.add_prompt(make_prompt(3, 0), 2, 5);
+  decoder.add_prompt(make_prompt(9, 1), 2, 11);
   EXPECT_EQ(decoder.sequences(), 4);
-  decoder.step(at::tensor(std::vector<int64_t>{1, 2, 3, 4}));
+  decoder.step({1, 2, 3, 4});
   decoder.keep({1, 3});
-  const at::Tensor logits = decoder.step(at::tensor(std::vector<int64_t>{6, 7}));
+  const at::Tensor logits = decoder.step({6, 7});
   std::vector<int64_t> first = make_prompt(3, 0), second = make_prompt(9, 1);
   first.insert(first.end(), {2, 6});
   second.insert(second.end(), {4, 7});

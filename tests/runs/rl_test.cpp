@@ -160,6 +160,28 @@ TEST_F(Rl, groups_without_a_contrast_are_left_out_and_a_program_judges) {
   EXPECT_GT(steps[1]["kl_loss"], 0.0);
 }
 
+TEST_F(Rl, given_lengths_end_the_responses_and_steps_are_made_without_a_reward) {
+  std::ofstream(at("lengths.txt")) << "1,9,4\n30 2\n";
+  const Outcome outcome = launch({"--objective", "grpo", "--num-rollout", "2", "--rollout-batch-size", "3",
+                                  "--n-samples-per-prompt", "2", "--rollout-max-response-len", "24",
+                                  "--rollout-lengths-file", at("lengths.txt"), "--no-shuffle", "--offload-train"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto rollouts = records("out/rollouts.jsonl");
+  const auto steps = records("out/metrics.jsonl");
+  ASSERT_EQ(rollouts.size(), 2u);
+  ASSERT_EQ(steps.size(), 2u);
+  // 1 9 | 4 30 | 2 1, then 9 4 | 30 2 | 1 9; 30 is cut at 24.
+  EXPECT_NEAR(rollouts[0]["response_length_mean"].get<double>(), (1 + 9 + 4 + 24 + 2 + 1) / 6.0, 1e-9);
+  EXPECT_NEAR(rollouts[1]["response_length_mean"].get<double>(), (9 + 4 + 24 + 2 + 1 + 9) / 6.0, 1e-9);
+  EXPECT_NEAR(rollouts[0]["truncated_ratio"].get<double>(), 1 / 6.0, 1e-9);
+  EXPECT_EQ(steps[0]["loss_tokens"], 41);
+  EXPECT_GT(rollouts[0]["tokens"], 41);
+  for (const json& rollout : rollouts) {
+    EXPECT_GT(rollout["train_tokens_per_s"], 0.0);
+    EXPECT_GT(rollout["held_bytes_sampling"], 0.0);
+  }
+}
+
 TEST_F(Rl, what_cannot_work_is_refused_before_the_start) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{}, "--num-rollout is missing"},
@@ -173,6 +195,14 @@ TEST_F(Rl, what_cannot_work_is_refused_before_the_start) {
        "--rm-type program needs --rm-program"},
       {{"--num-rollout", "2", "--objective", "grpo", "--rollout-stop-token-ids", "9", "--rm-program", "x"},
        "--rm-program 'x' has no use with --rm-type exact"},
+      {{"--num-rollout", "2", "--objective", "grpo", "--rollout-stop-token-ids", "9", "--rollout-lengths-file",
+        at("prompts.jsonl")},
+       "--rollout-lengths-file: got it beside --rollout-stop-token-ids, expected one of the two"},
+      {{"--num-rollout", "2", "--objective", "grpo", "--dynamic-sampling-filter", "--rollout-lengths-file",
+        at("prompts.jsonl")},
+       "--rollout-lengths-file: got it beside --dynamic-sampling-filter, expected one of the two"},
+      {{"--num-rollout", "2", "--objective", "grpo", "--rollout-lengths-file", at("prompts.jsonl")},
+       "prompts.jsonl:1 (sample 0): length: got"},
   };
   for (const auto& [flags, message] : cases) {
     const Outcome outcome = launch(flags);

@@ -1,5 +1,6 @@
 // Twin of cuda/: no tensor can lie on a GPU.
 #include "ringfold/base/error.h"
+#include "ringfold/kernels/decode.h"
 #include "ringfold/kernels/fused.h"
 
 namespace ringfold::fused {
@@ -49,6 +50,16 @@ at::Tensor sum_of_squares(const at::Tensor&) {
 }
 void adamw(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
            const AdamWCall&) {
+  fail();
+}
+at::Tensor qkv_heads_into_pages(const at::Tensor&, const HeadShape&, const HeadNorm&, const at::Tensor&,
+                                const at::Tensor&, const at::Tensor&, const Pages&) {
+  fail();
+}
+at::Tensor paged_attention(const at::Tensor&, const Pages&, const PageWork&, double) {
+  fail();
+}
+at::Tensor draw(const at::Tensor&, const at::Tensor&, double) {
   fail();
 }
 

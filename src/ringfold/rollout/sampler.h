@@ -17,6 +17,7 @@ struct SamplingSettings {
   int64_t max_context_tokens = 0;  // prompt and response; 0: no limit
   std::vector<int64_t> stop_token_ids;
   int64_t max_sequences = 64;  // decoded at a time
+  bool eager = false;          // on a GPU: start every kernel of a step by itself (decoder.h)
   uint64_t seed = 0;
 };
 
@@ -24,6 +25,9 @@ struct SamplingPrompt {
   std::vector<int64_t> tokens;  // at least one
   uint64_t stream = 0;          // names the prompt: with the seed it fixes the random numbers of its responses
   int64_t responses = 1;        // drawn from it
+  // For measurements: each response ends after exactly so many tokens (or at a limit), whatever is drawn. Empty: at a
+  // stop token.
+  std::vector<int64_t> response_tokens = {};
 };
 
 struct SampledResponse {
@@ -33,7 +37,8 @@ struct SampledResponse {
 };
 
 // For each prompt its responses, in order. The draws depend on seed, stream and position alone, never on what runs
-// beside it, up to the rounding of the logits.
+// beside it, up to the rounding of the logits. RunError when the cache of one prompt's responses does not fit the
+// device's memory.
 std::vector<std::vector<SampledResponse>> sample_responses(const DenseModel& model,
                                                            const std::vector<SamplingPrompt>& prompts,
                                                            const SamplingSettings& settings);

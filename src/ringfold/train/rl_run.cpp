@@ -49,7 +49,7 @@ void check_settings(const RunSettings& s) {
         "--objective reinforce_plus_plus",
         s.n_samples_per_prompt));
   }
-  if (s.rollout_stop_token_ids.empty()) {
+  if (s.rollout_stop_token_ids.empty() && s.rollout_lengths_file.empty()) {
     throw UsageError(
         "[settings] --rollout-stop-token-ids is missing: every response would run to its limit. Hint: the id of the "
         "model's end token, e.g. 151645 for Qwen3 chats");

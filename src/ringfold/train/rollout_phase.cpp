@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "ringfold/base/error.h"
+#include "ringfold/data/lengths.h"
 #include "ringfold/rollout/sampler.h"
 
 namespace ringfold {
@@ -34,12 +35,32 @@ SamplingSettings sampling_settings(const RunSettings& settings, int64_t rollout)
   sampling.max_context_tokens = settings.parallel.rollout_max_context_len;
   sampling.stop_token_ids = settings.rollout_stop_token_ids;
   sampling.max_sequences = settings.rollout_max_sequences;
+  sampling.eager = settings.rollout_enforce_eager;
   sampling.seed = settings.seed * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(rollout);
   return sampling;
 }
 
 std::vector<int64_t> prompt_of(const Sample& sample) {
   return {sample.tokens.begin(), sample.tokens.begin() + sample.response_begin()};
+}
+
+// What --rollout-lengths-file says; empty without.
+std::vector<int64_t> given_lengths(const RunSettings& settings) {
+  return settings.rollout_lengths_file.empty() ? std::vector<int64_t>() : load_lengths(settings.rollout_lengths_file);
+}
+
+// Of the responses to prompt `prompt` of rollout `number`: the file's lengths in turn, from the start again after the
+// last.
+std::vector<int64_t> lengths_of_group(const RunSettings& settings, const std::vector<int64_t>& lengths, int64_t number,
+                                      size_t prompt) {
+  std::vector<int64_t> group;
+  if (lengths.empty()) return group;
+  const int64_t first =
+      ((number - 1) * settings.rollout_batch_size + static_cast<int64_t>(prompt)) * settings.n_samples_per_prompt;
+  for (int64_t copy = 0; copy < settings.n_samples_per_prompt; ++copy) {
+    group.push_back(lengths[static_cast<size_t>(first + copy) % lengths.size()]);
+  }
+  return group;
 }
 
 // The prompts of a rank: every D-th one, so that long and short ones mix.
@@ -160,6 +181,16 @@ std::unique_ptr<RewardModel> make_reward(const RunSettings& settings, std::share
 }
 
 void check_prompts(const RunSettings& settings, const Dataset& data) {
+  if (!settings.rollout_lengths_file.empty()) {
+    const bool stops = !settings.rollout_stop_token_ids.empty();
+    if (stops || settings.dynamic_sampling_filter) {
+      // Responses end where the file says, and their rewards say nothing.
+      throw UsageError(
+          fmt::format("[settings] --rollout-lengths-file: got it beside {}, expected one of the two. Hint: drop one",
+                      stops ? "--rollout-stop-token-ids" : "--dynamic-sampling-filter"));
+    }
+    given_lengths(settings);  // a broken file is told before the start
+  }
   const int64_t limit = settings.parallel.rollout_max_context_len;
   for (const Sample& sample : data.samples) {
     const int64_t prompt = sample.response_begin();
@@ -174,13 +205,15 @@ void check_prompts(const RunSettings& settings, const Dataset& data) {
 Rollout make_rollout(Session& session, const DenseModel& model, RewardModel& reward, const Dataset& data,
                      const std::vector<int64_t>& prompts, int64_t number) {
   const auto copies = session.settings.n_samples_per_prompt;
+  const std::vector<int64_t> lengths = given_lengths(session.settings);
   const auto begin = Clock::now();
   std::vector<SamplingPrompt> asked;
   std::vector<size_t> mine;
   for (size_t p = 0; p < prompts.size(); ++p) {
     if (!is_mine(session, p)) continue;
     mine.push_back(p);
-    asked.push_back({prompt_of(data.samples[static_cast<size_t>(prompts[p])]), p, copies});
+    asked.push_back({prompt_of(data.samples[static_cast<size_t>(prompts[p])]), p, copies,
+                     lengths_of_group(session.settings, lengths, number, p)});
   }
   const auto responses = sample_responses(model, asked, sampling_settings(session.settings, number));
   session.collectives().barrier("end of sampling");

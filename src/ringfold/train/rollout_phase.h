@@ -30,7 +30,8 @@ std::unique_ptr<RewardModel> make_reward(const RunSettings& settings, std::share
 Rollout make_rollout(Session& session, const DenseModel& model, RewardModel& reward, const Dataset& data,
                      const std::vector<int64_t>& prompts, int64_t rollout);
 
-// DataError for a prompt that leaves no room for a response.
+// DataError for a prompt that leaves no room for a response, and for a broken --rollout-lengths-file; UsageError for
+// flags that have no use beside the latter.
 void check_prompts(const RunSettings& settings, const Dataset& data);
 
 }  // namespace ringfold

@@ -107,7 +107,10 @@ struct RunSettings {
   double rollout_top_p = 1;
   std::vector<int64_t> rollout_stop_token_ids;
   int64_t rollout_max_sequences = 64;  // decoded at a time by one rank
-  std::string rm_type = "exact";       // exact | numeric | program
+  bool rollout_enforce_eager = false;  // on a GPU: no recorded steps
+  std::string
+      rollout_lengths_file;       // for measurements: response lengths of the run, in turn; empty: until a stop token
+  std::string rm_type = "exact";  // exact | numeric | program
   std::string rm_program;
   bool offload_train = false;            // what training alone needs leaves the device while responses are sampled
   bool dynamic_sampling_filter = false;  // leave out groups whose rewards are all equal

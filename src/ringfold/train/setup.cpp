@@ -141,6 +141,7 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
       {"--rollout-top-k", text(s.rollout_top_k)},
       {"--rollout-top-p", text(s.rollout_top_p)},
       {"--rollout-stop-token-ids", fmt::format("{}", fmt::join(s.rollout_stop_token_ids, ","))},
+      {"--rollout-lengths-file", text(!s.rollout_lengths_file.empty())},
       {"--rm-type", s.rm_type},
       {"--dynamic-sampling-filter", text(s.dynamic_sampling_filter)},
       {"--temperature", text(s.temperature)},

@@ -42,13 +42,16 @@ struct ColumnSums {
 void add_column_sums(const ColumnSums& p, cudaStream_t stream);
 
 // From one row of q, k and v heads: q and k normalised over the head (weights may be null: no norm) and rotated, v
-// copied. head_dim 64, 128 or 256.
+// copied. head_dim 64, 128 or 256. With kv_row, k and v of head g go to row kv_row[token] + g * kv_head_rows of
+// head_dim elements, -1: nowhere; without, to (tokens, kv_heads, head_dim).
 struct QkvHeads {
   const void *qkv, *q_weight, *k_weight;
   const float *cos, *sin;  // (tokens, head_dim), both halves of a row alike
   void *q, *k, *v;
   int64_t tokens, heads, kv_heads, head_dim;
   float eps;
+  const int64_t* kv_row = nullptr;
+  int64_t kv_head_rows = 0;
 };
 void qkv_heads_forward(Type type, const QkvHeads& p, cudaStream_t stream);
 // dqkv from dq, dk, dv; the weights' gradients come as partial sums (qkv_partial_rows(), head_dim), one pair.

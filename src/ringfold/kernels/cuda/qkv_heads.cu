@@ -94,7 +94,12 @@ __global__ __launch_bounds__(kThreads) void ringfold_qkv_heads(QkvHeads p) {
     const Place place = place_of(p, head);
     Head& x = heads[i];
     void* out = place.part == Part::kQ ? p.q : place.part == Part::kK ? p.k : p.v;
-    T* to = static_cast<T*>(out) + (token * place.heads + place.head) * kDim;
+    int64_t out_row = token * place.heads + place.head;
+    if (place.part != Part::kQ && p.kv_row != nullptr) {
+      if (p.kv_row[token] < 0) continue;
+      out_row = p.kv_row[token] + place.head * p.kv_head_rows;
+    }
+    T* to = static_cast<T*>(out) + out_row * kDim;
     if (place.part == Part::kV) {
       store_head<kLanes>(to, x);
       continue;

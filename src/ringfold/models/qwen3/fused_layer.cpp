@@ -32,15 +32,6 @@ bool side_by_side(std::initializer_list<at::Tensor> parts) {
   return true;
 }
 
-// Matrices that lie side by side, as one of all their rows.
-at::Tensor joined(std::initializer_list<at::Tensor> parts) {
-  RINGFOLD_ASSERT(side_by_side(parts), "projections and their gradients lie side by side");
-  int64_t rows = 0;
-  for (const at::Tensor& part : parts) rows += part.size(0);
-  const at::Tensor first = parts.begin()->detach();
-  return first.as_strided({rows, first.size(1)}, {first.size(1), 1});
-}
-
 at::Tensor gradient_of(const at::Tensor& parameter) {
   RINGFOLD_ASSERT(parameter.grad().defined(), "gradients of fused layers go into FlatParameters");
   return parameter.grad();
@@ -82,13 +73,13 @@ at::Tensor run_forward(const LayerCall& call, const at::Tensor& x_th, Phase phas
   const DenseLayer& w = call.weights;
   const int64_t tokens = x_th.size(0);
   const fused::Normed normed = fused::rms_norm(x_th, w.input_norm, call.config.rms_norm_eps);
-  const at::Tensor qkv = product(normed.y_nw, joined({w.q, w.k, w.v}).t());
+  const at::Tensor qkv = product(normed.y_nw, joined_rows({w.q, w.k, w.v}).t());
   const fused::Heads heads = fused::qkv_heads(qkv, call.shape(), call.head_norm(), call.cos_td, call.sin_td);
   const AttentionWithLse attended =
       cp_attention_forward(heads.q_thd, heads.k_tgd, heads.v_tgd, *call.context, call.layer, call.scale(), phase);
   const at::Tensor middle_th = product_plus(x_th, attended.out_thd.view({tokens, -1}), w.o.t());
   const fused::Normed middle = fused::rms_norm(middle_th, w.post_norm, call.config.rms_norm_eps);
-  const at::Tensor gate_up = product(middle.y_nw, joined({w.gate, w.up}).t());
+  const at::Tensor gate_up = product(middle.y_nw, joined_rows({w.gate, w.up}).t());
   kept = {x_th, normed.inverse_rms_n, qkv, attended.out_thd, attended.lse_ht, middle_th, middle.inverse_rms_n, gate_up};
   return product_plus(middle_th, fused::swiglu(gate_up), w.down.t());
 }
@@ -99,10 +90,10 @@ at::Tensor mlp_backward(const LayerCall& call, const Kept& kept, const at::Tenso
   fused::SwigluGrads mlp = fused::swiglu_backward(product(dy_th, w.down), kept.gate_up);
   add_product(gradient_of(w.down), dy_th.t(), mlp.a_nw);
   mlp.a_nw.reset();
-  const at::Tensor dnormed_th = product(mlp.dgate_up, joined({w.gate, w.up}));
+  const at::Tensor dnormed_th = product(mlp.dgate_up, joined_rows({w.gate, w.up}));
   const fused::NormGrads norm = fused::rms_norm_backward(
       dnormed_th, kept.middle_th, w.post_norm, kept.middle_inverse_rms_t, dy_th, gradient_of(w.post_norm), true);
-  add_product(joined({gradient_of(w.gate), gradient_of(w.up)}), mlp.dgate_up.t(), norm.y_nw);
+  add_product(joined_rows({gradient_of(w.gate), gradient_of(w.up)}), mlp.dgate_up.t(), norm.y_nw);
   return norm.dx_nw;
 }
 
@@ -122,10 +113,10 @@ at::Tensor attention_backward(const LayerCall& call, const Kept& kept, const at:
   const at::Tensor dqkv =
       fused::qkv_heads_backward({dheads.dq_thd.contiguous(), dheads.dk_sgd.contiguous(), dheads.dv_sgd.contiguous()},
                                 kept.qkv, call.shape(), norm, call.cos_td, call.sin_td, norm_grads);
-  const at::Tensor dnormed_th = product(dqkv, joined({w.q, w.k, w.v}));
+  const at::Tensor dnormed_th = product(dqkv, joined_rows({w.q, w.k, w.v}));
   const fused::NormGrads input = fused::rms_norm_backward(dnormed_th, kept.x_th, w.input_norm, kept.inverse_rms_t,
                                                           dmiddle_th, gradient_of(w.input_norm), true);
-  add_product(joined({gradient_of(w.q), gradient_of(w.k), gradient_of(w.v)}), dqkv.t(), input.y_nw);
+  add_product(joined_rows({gradient_of(w.q), gradient_of(w.k), gradient_of(w.v)}), dqkv.t(), input.y_nw);
   return input.dx_nw;
 }
 
@@ -155,6 +146,14 @@ struct FusedLayer : torch::autograd::Function<FusedLayer> {
 };
 
 }  // namespace
+
+at::Tensor joined_rows(std::initializer_list<at::Tensor> parts) {
+  RINGFOLD_ASSERT(side_by_side(parts), "projections and their gradients lie side by side");
+  int64_t rows = 0;
+  for (const at::Tensor& part : parts) rows += part.size(0);
+  const at::Tensor first = parts.begin()->detach();
+  return first.as_strided({rows, first.size(1)}, {first.size(1), 1});
+}
 
 bool has_fused_layers(const DenseModel& model) {
   const ModelConfig& c = model.config();

@@ -7,12 +7,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <initializer_list>
+
 #include "ringfold/models/qwen3/model.h"
 
 namespace ringfold {
 
 // Whether the model's layers can run so: on a GPU, fp32 or bf16, no biases, projections that lie side by side.
 bool has_fused_layers(const DenseModel& model);
+
+// Matrices that lie side by side, as one of all their rows: one product serves all. Of the layers that
+// has_fused_layers() speaks of: q, k, v; gate, up.
+at::Tensor joined_rows(std::initializer_list<at::Tensor> parts);
 
 at::Tensor fused_layer(const DenseModel& model, int layer, const at::Tensor& x_th, const at::Tensor& cos_td,
                        const at::Tensor& sin_td, const CpContextPtr& context, bool recompute_all);

@@ -1,0 +1,15 @@
+// Twin of cuda/: there is no device that could record.
+#include "ringfold/base/error.h"
+#include "ringfold/device/recorded_work.h"
+
+namespace ringfold {
+
+struct RecordedWork::Graph {};
+
+RecordedWork::RecordedWork(at::Device, const std::function<void()>&) {
+  assertion_failed("CUDA", __FILE__, __LINE__, "recorded work in a program without CUDA");
+}
+RecordedWork::~RecordedWork() = default;
+void RecordedWork::replay() {}
+
+}  // namespace ringfold
