@@ -105,6 +105,7 @@ std::vector<std::vector<SampledResponse>> sample_responses(const DenseModel& mod
             {&responses[copy], splitmix64(splitmix64(settings.seed ^ splitmix64(prompt.stream)) + copy), limit});
       }
     }
+    if (settings.on_token) settings.on_token();
     std::vector<double> uniform;
     for (const Active& sequence : active) {
       const uint64_t bits = splitmix64(sequence.stream + sequence.response->tokens.size());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "ringfold/models/qwen3/model.h"
@@ -18,6 +19,7 @@ struct SamplingSettings {
   std::vector<int64_t> stop_token_ids;
   int64_t max_sequences = 64;  // decoded at a time
   uint64_t seed = 0;
+  std::function<void()> on_token;  // called before each sequence gets its next token; may be empty
 };
 
 struct SamplingPrompt {
