@@ -277,8 +277,9 @@ void add_training(Table& table, RunSettings& s) {
 }
 
 void add_checkpoints(Table& table, RunSettings& s) {
-  table.in("Checkpoints", kTrain)
-      .integer("save-interval", "steps between checkpoints; one is always written at the end [only at the end]",
+  table.in("Checkpoints", kUpdates)
+      .integer("save-interval",
+               "steps, of rl rollouts, between checkpoints; one is always written at the end [only at the end]",
                s.save_interval, 1)
       .integer("save-total-limit", "newest checkpoints kept [all]", s.save_total_limit, 1)
       .toggle("async-save", "write checkpoints in the background, from a copy in host memory", s.async_save)

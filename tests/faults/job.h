@@ -97,6 +97,7 @@ class Process {
     return code_;
   }
   void signal(int number) const { kill(pid_, number); }
+  void signal_group(int number) const { kill(-pid_, number); }
   // Nobody of its group is left (zombies do not count: they run nothing).
   bool left_somebody() const {
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {

@@ -74,5 +74,25 @@ TEST_F(CutRecords, event_files_are_cut_at_a_record) {
   cut_events_after(at("absent"), 1);
 }
 
+// Two steps a rollout; the second rollout, whose number is a step of the first, made none.
+TEST_F(CutRecords, of_rollouts_by_their_own_numbers) {
+  const std::string lines = "{\"rollout\":1,\"step\":9}\n{\"rollout\":2}\n{\"rollout\":3}\n";
+  write("rollouts.jsonl", lines);
+  cut_records_after(at("rollouts.jsonl"), 2, "rollout");
+  EXPECT_EQ(read("rollouts.jsonl"), lines.substr(0, lines.find("{\"rollout\":3}")));
+
+  RolloutMetrics rollout;
+  std::string kept = framed_record(version_event(1.5));
+  for (const int64_t step : {1, 2}) kept += framed_record(scalars_event(2.5, step, {{"train/loss", 1}}));
+  kept += framed_record(scalars_event(2.5, 1, scalars_of(rollout)));
+  const std::string name = "events.out.tfevents.1.host.2";
+  const std::string all = kept + framed_record(scalars_event(2.5, 2, scalars_of(rollout)));
+  write(name, all);
+  cut_events_after(folder_, 2, 2);
+  EXPECT_EQ(read(name), all);
+  cut_events_after(folder_, 2, 1);
+  EXPECT_EQ(read(name), kept);
+}
+
 }  // namespace
 }  // namespace ringfold

@@ -75,14 +75,44 @@ std::string failure(const std::string& command, double timeout = 20) {
 
 TEST(Reward, a_program_that_fails_is_named_with_what_it_did) {
   using ::testing::HasSubstr;
-  EXPECT_THAT(failure("exit 3"), HasSubstr("[rollout] --rm-program 'exit 3': it ended before it had answered"));
-  EXPECT_THAT(failure("echo hello; cat > /dev/null"),
+  EXPECT_THAT(failure("exit 3"), HasSubstr("[rollout] --rm-program 'exit 3': it ended with code 3 before it had"));
+  EXPECT_THAT(failure("read -r line; kill -9 $$"), HasSubstr("it ended by signal 9 before it had answered"));
+  EXPECT_THAT(failure("exec >&- <&-; sleep 60"), HasSubstr("it closed its output before it had answered"));
+  EXPECT_THAT(failure("read -r line; echo hello; cat > /dev/null"),
               HasSubstr("prompt 7: got 'hello', expected a line such as {\"reward\": 1}"));
-  EXPECT_THAT(failure("echo '{\"reward\": \"x\"}'; cat > /dev/null"), HasSubstr("expected a line such as"));
+  EXPECT_THAT(failure("read -r line; echo '{\"reward\": \"x\"}'; cat > /dev/null"), HasSubstr("expected a line such as"));
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_THAT(failure("sleep 60", 0.3), HasSubstr("no answer within 0.3 s"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
-  EXPECT_THAT(failure("/no/such/program"), HasSubstr("it ended before it had answered"));
+  EXPECT_THAT(failure("echo ready; cat > /dev/null"), HasSubstr("got 'ready'"));
+  EXPECT_THAT(failure("/no/such/program"), HasSubstr("it ended with code 127 before it had answered"));
+  EXPECT_THAT(failure("read -r line; echo '{\"reward\": NaN}'; cat > /dev/null"), HasSubstr("got '{\"reward\": NaN}', expected"));
+  EXPECT_THAT(failure("read -r line; echo '{\"reward\": 1e999}'; cat > /dev/null"), HasSubstr("expected a line such as"));
+  EXPECT_THAT(failure("read -r line; yes | tr -d '\\n'"), HasSubstr("got 'yyyy"));  // no end of a line
+}
+
+TEST(Reward, an_answer_too_many_is_not_taken_for_the_next_one) {
+  const Ids one = {1};
+  const auto reward = make_program_reward(
+      "while read -r line; do echo '{\"reward\": 1}'; echo '{\"reward\": 2}'; done", nullptr, 20);
+  std::string message;
+  try {
+    for (int i = 0; i < 100; ++i) reward->score({request(one, one)});
+  } catch (const RunError& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message, ::testing::HasSubstr("' unasked, expected one line for each that it is given"));
+}
+
+TEST(Reward, a_program_that_does_not_leave_is_ended) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Ids one = {1};
+  {
+    const auto reward =
+        make_program_reward("trap '' TERM; read -r line; echo '{\"reward\": 1}'; sleep 60", nullptr, 20);
+    EXPECT_EQ(reward->score({request(one, one)}), (std::vector<double>{1}));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
 }  // namespace

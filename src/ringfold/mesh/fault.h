@@ -2,7 +2,8 @@
 // one place that reads that variable; without it nothing happens.
 //
 //   rank, step  numbers, or * for all; steps count from 1, before the first step it is 0
-//   stage       loading, planning, forward, backward, reduction, update, logging, evaluation, scoring, saving
+//   stage       loading, planning, forward, backward, reduction, update, logging, evaluation, scoring, saving;
+//               of rl sampling and judging, whose steps are rollouts
 //   action      kill   SIGKILL to itself          stop   SIGSTOP to itself
 //               cut    its connections to other ranks are shut down (the store's stays)
 //               hang   it sleeps for ever         slow   it sleeps for `seconds`, then goes on

@@ -26,10 +26,10 @@ void cut(const std::string& path, uint64_t bytes) {
 }
 
 // Of one line of a .jsonl file; none when it is not a whole record.
-std::optional<int64_t> step_of_line(const std::string& line) {
+std::optional<int64_t> number_of_line(const std::string& line, const std::string& key) {
   const auto record = nlohmann::json::parse(line, nullptr, false);
-  if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) return std::nullopt;
-  return record["step"].get<int64_t>();
+  if (!record.is_object() || !record.contains(key) || !record[key].is_number_integer()) return std::nullopt;
+  return record[key].get<int64_t>();
 }
 
 // Of an event's message, as event_file.cpp writes them: wall time (key and 8 bytes), then the step as field 2. The
@@ -46,7 +46,11 @@ int64_t step_of_event(const std::string& message) {
   return static_cast<int64_t>(step);
 }
 
-void cut_event_file(const std::string& path, int64_t step) {
+bool is_of_rollout(const std::string& message) {
+  return message.find("rollout/reward_mean") != std::string::npos;  // event_file.h: a tag of each
+}
+
+void cut_event_file(const std::string& path, int64_t step, int64_t rollout) {
   std::ifstream file(path, std::ios::binary);
   const uint64_t size = fs::file_size(path);
   uint64_t kept = 0;
@@ -61,7 +65,7 @@ void cut_event_file(const std::string& path, int64_t step) {
     std::string message(length, '\0');
     file.read(message.data(), static_cast<std::streamsize>(length));
     file.ignore(4);
-    if (!file || step_of_event(message) > step) break;
+    if (!file || step_of_event(message) > (is_of_rollout(message) ? rollout : step)) break;
     kept += kFrameBytes + length;
   }
   cut(path, kept);
@@ -69,23 +73,23 @@ void cut_event_file(const std::string& path, int64_t step) {
 
 }  // namespace
 
-void cut_records_after(const std::string& path, int64_t step) {
+void cut_records_after(const std::string& path, int64_t last, const std::string& key) {
   if (!fs::is_regular_file(path)) return;  // not there, or a pipe or device, which has no past
   std::ifstream file(path, std::ios::binary);
   uint64_t kept = 0;
   for (std::string line; std::getline(file, line) && !file.eof();) {
-    const std::optional<int64_t> at = step_of_line(line);
-    if (!at || *at > step) break;
+    const std::optional<int64_t> at = number_of_line(line, key);
+    if (!at || *at > last) break;
     kept += line.size() + 1;
   }
   cut(path, kept);
 }
 
-void cut_events_after(const std::string& folder, int64_t step) {
+void cut_events_after(const std::string& folder, int64_t step, int64_t rollout) {
   if (!fs::is_directory(folder)) return;
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (entry.path().filename().string().starts_with("events.out.tfevents.")) {
-      cut_event_file(entry.path().string(), step);
+      cut_event_file(entry.path().string(), step, rollout);
     }
   }
 }

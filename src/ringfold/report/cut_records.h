@@ -6,12 +6,12 @@
 
 namespace ringfold {
 
-// A .jsonl file of records with a "step" (metrics.jsonl, eval.jsonl): cuts the file before the first record of a later
-// step, or before a line that a crash left half written. A file that does not exist is left so. RunError names the
-// file.
-void cut_records_after(const std::string& path, int64_t step);
+// A .jsonl file of records with a "step" (metrics.jsonl, eval.jsonl), or with another number under `key`: cuts the file
+// before the first record of a later one, or before a line that a crash left half written. A file that does not exist
+// is left so. RunError names the file.
+void cut_records_after(const std::string& path, int64_t last, const std::string& key = "step");
 
-// The same for every TensorBoard event file of a folder.
-void cut_events_after(const std::string& folder, int64_t step);
+// The same for every TensorBoard event file of a folder. Events of rollouts (`rl`) count rollouts instead of steps.
+void cut_events_after(const std::string& folder, int64_t step, int64_t rollout = 0);
 
 }  // namespace ringfold

@@ -120,6 +120,7 @@ class Sampling {
   std::vector<std::vector<SampledResponse>> run() {
     while (next_ < prompts_.size() || !active_.empty()) {
       while (next_ < prompts_.size() && has_room(prompts_[next_])) begin_next();
+      if (settings_.on_token) settings_.on_token();
       draw();
     }
     return std::move(all_);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "ringfold/models/qwen3/model.h"
@@ -19,6 +20,7 @@ struct SamplingSettings {
   int64_t max_sequences = 64;  // decoded at a time
   bool eager = false;          // on a GPU: start every kernel of a step by itself (decoder.h)
   uint64_t seed = 0;
+  std::function<void()> on_token;  // called before each sequence gets its next token; may be empty
 };
 
 struct SamplingPrompt {

@@ -22,7 +22,7 @@ namespace ringfold {
 
 // state.json. Numbers are exact: integers, and texts of settings.
 struct CheckpointState {
-  int64_t step = 0;             // steps made
+  int64_t step = 0;             // steps made; of `rl` rollouts
   int64_t optimizer_steps = 0;  // updates made: fewer, where a step had no loss tokens
   int world_size = 0;           // of the writer; a resumed run may have another one
   std::map<int, int64_t> packs_by_size;

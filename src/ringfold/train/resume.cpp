@@ -21,8 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // Facts without which steps and samples of the two runs are not the same ones.
-const std::set<std::string> kFixed = {"data digest", "model config",        "--dtype",  "--objective",
-                                      "--seed",      "--global-batch-size", "--shuffle"};
+const std::set<std::string> kFixed = {"data digest", "model config",         "--dtype",   "--objective",
+                                      "--seed",      "--global-batch-size",  "--shuffle", "responses",
+                                      "--rollout-batch-size", "reference weights"};
 // Facts that change how a step is computed or what is recorded, not what is learned.
 const std::set<std::string> kFree = {"--recompute",
                                      "--attention-kernel",
@@ -178,8 +179,13 @@ std::string checkpoints_folder(const std::string& output_dir) {
   return output_dir + "/checkpoints";
 }
 
+std::string rollout_records(const std::string& output_dir) {
+  return output_dir + "/rollouts.jsonl";
+}
+
 std::vector<std::string> record_files(const std::string& output_dir) {
-  return {output_dir + "/metrics.jsonl", output_dir + "/eval.jsonl", output_dir + "/timeline.jsonl"};
+  return {output_dir + "/metrics.jsonl", output_dir + "/eval.jsonl", output_dir + "/timeline.jsonl",
+          rollout_records(output_dir)};
 }
 
 std::optional<ResumePoint> find_resume_point(const RunSettings& settings) {
@@ -203,7 +209,8 @@ Resumed resume_run(Session& session, const std::optional<ResumePoint>& point,
       resumed.step = point->checkpoint.state.step;
       resumed.packs_by_size = point->checkpoint.state.packs_by_size;
       resumed.rl = rl_fields_of(point->checkpoint.samples);
-      log::info(fmt::format("ringfold: resumed after step {} from {} (written by {} ranks)", resumed.step, point->path,
+      log::info(fmt::format("ringfold: resumed after {} {} from {} (written by {} ranks)",
+                            session.settings.num_rollout > 0 ? "rollout" : "step", resumed.step, point->path,
                             point->checkpoint.state.world_size));
     } catch (const Error&) {
       refusal = std::current_exception();
@@ -228,11 +235,18 @@ Resumed resume_run(Session& session, const std::optional<ResumePoint>& point,
 }
 
 void rewind_output(const std::string& output_dir, int64_t step) {
+  rewind_output(output_dir, step, step);
+}
+
+void rewind_output(const std::string& output_dir, int64_t rollout, int64_t step) {
   // A new run has no record of its own yet, not even the evaluation at step 0.
-  const int64_t kept = step > 0 ? step : -1;
-  for (const std::string& records : record_files(output_dir)) cut_records_after(records, kept);
-  cut_events_after(output_dir + "/tensorboard", kept);
-  const std::vector<int64_t> later = set_aside_later_checkpoints(checkpoints_folder(output_dir), step);
+  const int64_t kept = rollout > 0 ? step : -1;
+  for (const std::string& records : record_files(output_dir)) {
+    const bool of_rollouts = records == rollout_records(output_dir);
+    cut_records_after(records, of_rollouts ? rollout : kept, of_rollouts ? "rollout" : "step");
+  }
+  cut_events_after(output_dir + "/tensorboard", kept, rollout);
+  const std::vector<int64_t> later = set_aside_later_checkpoints(checkpoints_folder(output_dir), rollout);
   if (!later.empty()) {
     log::warning(fmt::format("checkpoints of later steps ({}) were renamed to set_aside_step_N in {}",
                              fmt::join(later, ", "), checkpoints_folder(output_dir)));

@@ -13,7 +13,9 @@
 
 namespace ringfold {
 
-// The files of a run with a record a step, there or not.
+// RUN/rollouts.jsonl, with a record a rollout.
+std::string rollout_records(const std::string& output_dir);
+// The files of a run with a record a step, or a rollout, there or not.
 std::vector<std::string> record_files(const std::string& output_dir);
 
 struct ResumePoint {
@@ -31,7 +33,7 @@ std::string checkpoints_folder(const std::string& output_dir);
 std::optional<ResumePoint> find_resume_point(const RunSettings& settings);
 
 struct Resumed {
-  int64_t step = 0;                      // steps made; 0: a new run
+  int64_t step = 0;                      // steps made, of `rl` rollouts; 0: a new run
   std::map<int, int64_t> packs_by_size;  // rank 0
   RlFields rl;                           // old and reference log-probs, fixed before step 1
 };
@@ -43,7 +45,9 @@ Resumed resume_run(Session& session, const std::optional<ResumePoint>& point,
                    const std::vector<std::pair<std::string, std::string>>& facts, FlatParameters& flat,
                    AdamW& optimizer);
 
-// Rank 0, before its first record: cuts the records of steps after `step`, and sets later checkpoints aside.
+// Rank 0, before its first record: cuts the records of steps after `step`, and sets later checkpoints aside. The
+// second one is for `rl`, whose checkpoints have the numbers of rollouts.
 void rewind_output(const std::string& output_dir, int64_t step);
+void rewind_output(const std::string& output_dir, int64_t rollout, int64_t step);
 
 }  // namespace ringfold

@@ -2,32 +2,29 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <filesystem>
 
 #include "ringfold/base/log.h"
 #include "ringfold/data/order.h"
 #include "ringfold/device/release_memory.h"
+#include "ringfold/mesh/failure.h"
 #include "ringfold/report/event_file.h"
 #include "ringfold/report/timeline.h"
+#include "ringfold/train/checkpoint_saver.h"
 #include "ringfold/train/objective_names.h"
+#include "ringfold/train/resume.h"
 #include "ringfold/train/rl_fields.h"
 #include "ringfold/train/rollout_phase.h"
 #include "ringfold/train/schedule.h"
 #include "ringfold/train/setup.h"
 #include "ringfold/train/step.h"
+#include "ringfold/train/stop_signal.h"
 
 namespace ringfold {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-volatile std::sig_atomic_t stop_signal = 0;
-void remember_signal(int signal) {
-  stop_signal = signal;
-}
 
 double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
@@ -56,17 +53,12 @@ void check_settings(const RunSettings& s) {
   }
 }
 
-// A run of its own: records of two would mix. Rank 0 looks, before it writes anything.
 void make_output_folder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) {
-    throw UsageError(
-        fmt::format("[settings] --output-dir {}: {}. Hint: choose a folder you may write to", folder, error.message()));
-  }
-  if (read_launch_env().rank != Rank(0) || !std::filesystem::exists(folder + "/metrics.jsonl")) return;
-  throw UsageError(fmt::format(
-      "[settings] --output-dir {}: holds a run already. Hint: choose another folder, or remove this one", folder));
+  if (!error) return;
+  throw UsageError(
+      fmt::format("[settings] --output-dir {}: {}. Hint: choose a folder you may write to", folder, error.message()));
 }
 
 class RlRun {
@@ -80,19 +72,24 @@ class RlRun {
         flat_(model.parameters()),
         optimizer_(flat_, {settings_.adam_beta1, settings_.adam_beta2, settings_.adam_eps, settings_.weight_decay}),
         state_{model, flat_, &optimizer_} {
-    // The policy moves away from the start, so that the start is kept.
+    // The policy moves away from the start, so that the start is kept; of a resumed run too, whose weights come later.
     if (needs_reference(settings_) && !files_.reference) files_.reference = ReferenceWeights::copy_of(model);
   }
 
-  int run();
+  // From `point` (rank 0's), or from rollout 1.
+  int run(std::optional<ResumePoint> point);
 
  private:
+  void begin(const std::optional<ResumePoint>& point);
+  void open_output();
   void iterate(int64_t rollout);
   void sleep(RolloutMetrics& metrics);
   void wake();
   void train_on(const Dataset& data, const RlFields& rl, RolloutMetrics& metrics);
   int64_t steps_of(int64_t responses) const { return steps_per_epoch(responses, settings_.global_batch_size); }
-  int agreed_stop_signal();
+  // Both end every rank when a checkpoint could not be written.
+  void save_after(int64_t rollout);
+  void require_saved();
 
   Session& session_;
   const RunSettings& settings_;
@@ -102,17 +99,60 @@ class RlRun {
   FlatParameters flat_;
   AdamW optimizer_;
   TrainState state_;
+  int64_t rollout_ = 0;      // made
   int64_t step_ = 0;         // made
   int64_t total_steps_ = 0;  // of the schedule: with no group left out
+  std::vector<std::pair<std::string, std::string>> facts_;  // for checkpoints
   // Rank 0.
   std::unique_ptr<MetricsFile> steps_file_, timelines_, rollouts_file_;
   std::unique_ptr<EventFile> events_;
   std::unique_ptr<Progress> progress_;
+  std::optional<CheckpointSaver> saver_;
 };
 
-int RlRun::agreed_stop_signal() {
-  const auto signals = session_.collectives().all_gather_double(stop_signal, "stop signal");
-  return static_cast<int>(*std::max_element(signals.begin(), signals.end()));
+void RlRun::begin(const std::optional<ResumePoint>& point) {
+  total_steps_ = settings_.num_rollout * steps_of(settings_.rollout_batch_size * settings_.n_samples_per_prompt);
+  facts_ = run_facts(session_, files_);
+  if (files_.reference) facts_.emplace_back("reference weights", weights_fact(files_.reference->values()));
+  rollout_ = resume_run(session_, point, facts_, flat_, optimizer_).step;
+  step_ = optimizer_.steps();  // every step of a rollout has loss tokens, and so an update
+  if (session_.is_main()) open_output();
+}
+
+void RlRun::open_output() {
+  const std::string& folder = settings_.output_dir;
+  rewind_output(folder, rollout_, step_);
+  steps_file_ = std::make_unique<MetricsFile>(folder + "/metrics.jsonl");
+  timelines_ = std::make_unique<MetricsFile>(folder + "/timeline.jsonl");
+  rollouts_file_ = std::make_unique<MetricsFile>(rollout_records(folder));
+  events_ = std::make_unique<EventFile>(folder + "/tensorboard");
+  progress_ = std::make_unique<Progress>(total_steps_, settings_.progress);
+  if (settings_.save) {
+    saver_.emplace(CheckpointSaver::Options{checkpoints_folder(folder), settings_.save_total_limit,
+                                            settings_.async_save, nullptr});
+  }
+}
+
+void RlRun::save_after(int64_t rollout) {
+  session_.enter("saving", step_);
+  if (session_.is_main()) {
+    // A checkpoint's steps shall be in the records on the disk.
+    for (const std::string& records : record_files(settings_.output_dir)) flush_file(records);
+    CheckpointState state;
+    state.step = rollout;
+    state.world_size = session_.env.world_size;
+    state.facts = facts_;
+    // A rollout's log-probs are used up: nothing of it is kept.
+    saver_->save(capture_checkpoint(std::move(state), model_, flat_, optimizer_, RlFields{}, settings_.async_save));
+  }
+  require_saved();
+}
+
+void RlRun::require_saved() {
+  const bool failed = saver_ && saver_->failure();
+  if (session_.collectives().all_gather_double(failed ? 1 : 0, "checkpoint").front() == 0) return;
+  if (failed) throw *saver_->failure();
+  throw ReportedElsewhere(ExitCode::kFailure);
 }
 
 void RlRun::train_on(const Dataset& data, const RlFields& rl, RolloutMetrics& metrics) {
@@ -203,21 +243,22 @@ void RlRun::iterate(int64_t number) {
                   100 * metrics.truncated_ratio, metrics.dropped_groups));
 }
 
-int RlRun::run() {
+int RlRun::run(std::optional<ResumePoint> point) {
+  begin(point);
+  point.reset();  // the file's tensors are in the run's own now
   const std::string& folder = settings_.output_dir;
-  total_steps_ = settings_.num_rollout * steps_of(settings_.rollout_batch_size * settings_.n_samples_per_prompt);
-  if (session_.is_main()) {
-    steps_file_ = std::make_unique<MetricsFile>(folder + "/metrics.jsonl");
-    timelines_ = std::make_unique<MetricsFile>(folder + "/timeline.jsonl");
-    rollouts_file_ = std::make_unique<MetricsFile>(folder + "/rollouts.jsonl");
-    events_ = std::make_unique<EventFile>(folder + "/tensorboard");
-    progress_ = std::make_unique<Progress>(total_steps_, settings_.progress);
-  }
   int signal = 0;
-  for (int64_t number = 1; number <= settings_.num_rollout && signal == 0; ++number) {
-    iterate(number);
-    signal = agreed_stop_signal();
+  while (rollout_ < settings_.num_rollout && signal == 0) {
+    iterate(++rollout_);
+    signal = agreed_stop_signal(session_.collectives());
+    const bool ends = rollout_ == settings_.num_rollout || signal != 0;
+    const bool due = settings_.save_interval > 0 && rollout_ % settings_.save_interval == 0;
+    if (settings_.save && (due || ends)) save_after(rollout_);
+    if (settings_.async_save) require_saved();
   }
+  if (saver_) saver_->finish();
+  require_saved();
+  session_.enter("saving", step_);
   if (session_.is_main()) {
     progress_.reset();
     export_hf(model_, folder + "/hf");
@@ -234,9 +275,11 @@ int RlRun::run() {
 
 int run_rl(const RunSettings& settings) {
   std::unique_ptr<RewardModel> reward;
+  std::optional<ResumePoint> point;
   StartedRun started = start_run(settings, [&](const Topology& topology) {
     check_settings(settings);
     make_output_folder(settings.output_dir);
+    if (read_launch_env().rank == Rank(0)) point = find_resume_point(settings);
     std::shared_ptr<const Tokenizer> tokenizer;
     if (!settings.tokenizer_dir.empty()) {
       tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_dir(settings.tokenizer_dir));
@@ -247,9 +290,8 @@ int run_rl(const RunSettings& settings) {
     return files;
   });
   return run_with_others(*started.session, [&](Session& session) {
-    std::signal(SIGTERM, remember_signal);
-    std::signal(SIGINT, remember_signal);
-    return RlRun(session, started.files, *started.model, *reward).run();
+    watch_stop_signals();
+    return RlRun(session, started.files, *started.model, *reward).run(std::move(point));
   });
 }
 

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 
 #include "ringfold/base/error.h"
 #include "ringfold/data/lengths.h"
+#include "ringfold/mesh/failure.h"
 #include "ringfold/rollout/sampler.h"
 
 namespace ringfold {
@@ -26,7 +28,8 @@ struct Judged {
   double reward = 0;
 };
 
-SamplingSettings sampling_settings(const RunSettings& settings, int64_t rollout) {
+SamplingSettings sampling_settings(const Session& session, int64_t rollout) {
+  const RunSettings& settings = session.settings;
   SamplingSettings sampling;
   sampling.temperature = settings.temperature;
   sampling.top_k = settings.rollout_top_k;
@@ -37,6 +40,8 @@ SamplingSettings sampling_settings(const RunSettings& settings, int64_t rollout)
   sampling.max_sequences = settings.rollout_max_sequences;
   sampling.eager = settings.rollout_enforce_eager;
   sampling.seed = settings.seed * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(rollout);
+  // The ranks wait for the longest response, so that each token is a sign of life.
+  sampling.on_token = [&session, rollout] { session.enter("sampling", rollout); };
   return sampling;
 }
 
@@ -68,21 +73,32 @@ bool is_mine(const Session& session, size_t prompt) {
   return static_cast<int>(prompt % static_cast<size_t>(session.reductions->size())) == session.lane_rank.value();
 }
 
-std::vector<double> rewards_of(RewardModel& reward, const Dataset& data, const std::vector<int64_t>& prompts,
+// The ranks wait for the slowest judge, so that each answer is a sign of life.
+std::vector<double> rewards_of(const Session& session, RewardModel& reward, const Dataset& data, int64_t rollout, const std::vector<int64_t>& prompts,
                                const std::vector<size_t>& mine,
                                const std::vector<std::vector<SampledResponse>>& responses) {
-  std::vector<std::vector<int64_t>> prompt_tokens;
-  for (const size_t p : mine) prompt_tokens.push_back(prompt_of(data.samples[static_cast<size_t>(prompts[p])]));
-  std::vector<RewardRequest> requests;
+  std::vector<double> rewards;
   for (size_t i = 0; i < mine.size(); ++i) {
     const Sample& sample = data.samples[static_cast<size_t>(prompts[mine[i]])];
+    const std::vector<int64_t> prompt = prompt_of(sample);
     const std::span<const int64_t> answer(sample.tokens.data() + sample.response_begin(),
                                           static_cast<size_t>(sample.response_length));
     for (const SampledResponse& response : responses[i]) {
-      requests.push_back({sample.id.value(), prompt_tokens[i], response.tokens, answer, response.truncated});
+      session.enter("judging", rollout);
+      rewards.push_back(
+          reward.score({{sample.id.value(), prompt, response.tokens, answer, response.truncated}}).front());
     }
   }
-  return reward.score(requests);
+  return rewards;
+}
+
+// A judge is often broken on every rank alike: the first of those ranks tells.
+void require_judged(Session& session, const std::exception_ptr& failure) {
+  const auto failed = session.collectives().all_gather_double(failure ? 1 : 0, "judges");
+  const auto first = std::find(failed.begin(), failed.end(), 1);
+  if (first == failed.end()) return;
+  if (first - failed.begin() == session.lane_rank.value()) std::rethrow_exception(failure);
+  throw ReportedElsewhere(ExitCode::kFailure);
 }
 
 // Every rank's responses on every rank, by prompt and copy. Each is written by one rank and added to zeros: exact.
@@ -167,7 +183,8 @@ std::unique_ptr<RewardModel> make_reward(const RunSettings& settings, std::share
     if (settings.rm_program.empty()) {
       throw UsageError("[settings] --rm-type program needs --rm-program. Hint: --rm-program 'python3 judge.py'");
     }
-    return make_program_reward(settings.rm_program, std::move(tokenizer), settings.comm_timeout_seconds);
+    // Its end is told before the other ranks give this one up.
+    return make_program_reward(settings.rm_program, std::move(tokenizer), 0.8 * settings.comm_timeout_seconds);
   }
   if (!settings.rm_program.empty()) {
     throw UsageError(fmt::format("[settings] --rm-program '{}' has no use with --rm-type {}. Hint: --rm-type program",
@@ -215,12 +232,19 @@ Rollout make_rollout(Session& session, const DenseModel& model, RewardModel& rew
     asked.push_back({prompt_of(data.samples[static_cast<size_t>(prompts[p])]), p, copies,
                      lengths_of_group(session.settings, lengths, number, p)});
   }
-  const auto responses = sample_responses(model, asked, sampling_settings(session.settings, number));
+  const auto responses = sample_responses(model, asked, sampling_settings(session, number));
   session.collectives().barrier("end of sampling");
   Rollout rollout;
   rollout.generate_ms = ms_since(begin);
   const auto sampled = Clock::now();
-  const std::vector<double> rewards = rewards_of(reward, data, prompts, mine, responses);
+  std::vector<double> rewards;
+  std::exception_ptr failure;
+  try {
+    rewards = rewards_of(session, reward, data, number, prompts, mine, responses);
+  } catch (const RunError&) {
+    failure = std::current_exception();
+  }
+  require_judged(session, failure);
   std::vector<Judged> judged = share(session, prompts.size(), mine, responses, rewards);
   rollout.reward_ms = ms_since(sampled);
 

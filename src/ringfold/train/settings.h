@@ -114,7 +114,7 @@ struct RunSettings {
   std::string rm_program;
   bool offload_train = false;            // what training alone needs leaves the device while responses are sampled
   bool dynamic_sampling_filter = false;  // leave out groups whose rewards are all equal
-  // Checkpoints, in output_dir/checkpoints.
+  // Checkpoints, in output_dir/checkpoints. `rl` counts rollouts where `train` counts steps.
   bool save = true;              // at the end of the run, and every save_interval steps
   int64_t save_interval = 0;     // 0: only at the end
   int64_t save_total_limit = 0;  // newest ones kept; 0: all

@@ -84,6 +84,10 @@ double memory_estimate_bytes(const Session& session, const ModelConfig& config, 
 
 }  // namespace
 
+std::string weights_fact(const std::vector<at::Tensor>& weights) {
+  return fmt::format("digest {:016x}", weight_digest(weights));
+}
+
 std::vector<std::pair<std::string, std::string>> run_facts(const Session& session, const LoadedFiles& files) {
   const RunSettings& s = session.settings;
   const Topology& t = session.topology;
@@ -94,7 +98,8 @@ std::vector<std::pair<std::string, std::string>> run_facts(const Session& sessio
       {"eval data digest", files.eval_data ? fmt::format("{:016x}", files.eval_data->digest()) : "none"},
       {"model config", files.config.json},
       {"--ref-load weights",
-       files.reference ? fmt::format("digest {:016x}", weight_digest(files.reference->values())) : "none"},
+       files.reference ? weights_fact(files.reference->values()) : "none"},
+      {"responses", s.num_rollout > 0 ? "sampled by the run" : "of the data"},
       {"--dtype", s.dtype},
       {"--recompute", s.recompute},
       {"--attention-kernel", s.attention_kernel},
@@ -259,7 +264,7 @@ StartedRun start_run(const RunSettings& settings, const std::function<LoadedFile
     auto facts = run_facts(*run.session, run.files);
     std::vector<at::Tensor> weights;
     for (const Parameter& parameter : run.model->parameters()) weights.push_back(parameter.value);
-    facts.emplace_back("weights", fmt::format("digest {:016x}", weight_digest(weights)));
+    facts.emplace_back("weights", weights_fact(weights));
     require_same_run(*run.session, facts);
   }
   print_startup(*run.session, run.files);

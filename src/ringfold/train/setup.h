@@ -26,6 +26,9 @@ struct LoadedFiles {
 // Checks the settings that concern files and loads everything that can be refused, weights excepted.
 LoadedFiles load_files(const RunSettings& settings, const Topology& topology);
 
+// A fact about weights: a digest of their bits.
+std::string weights_fact(const std::vector<at::Tensor>& weights);
+
 // The model of the settings: weights from --model, or drawn from --init-seed.
 std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelConfig& config, at::Device device);
 

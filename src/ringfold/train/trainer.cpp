@@ -6,9 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <future>
@@ -25,33 +23,10 @@
 #include "ringfold/train/schedule.h"
 #include "ringfold/train/setup.h"
 #include "ringfold/train/step.h"
+#include "ringfold/train/stop_signal.h"
 
 namespace ringfold {
 namespace {
-
-volatile std::sig_atomic_t stop_signal = 0;
-volatile std::sig_atomic_t stop_second = 0;
-
-// The first signal asks for a stop after the step, one that comes later for the end at once. One stop may be told twice
-// together: to the process group, and by the launcher.
-void remember_signal(int signal) {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  const auto second = static_cast<std::sig_atomic_t>(now.tv_sec);
-  if (stop_signal == 0) {
-    stop_signal = signal;
-    stop_second = second;
-  } else if (second - stop_second >= 2) {
-    std::signal(signal, SIG_DFL);
-    raise(signal);
-  }
-}
-
-// Whether any rank was asked to stop; all ranks agree, so that none is left waiting in the next step.
-int agreed_stop_signal(Session& session) {
-  const auto signals = session.collectives().all_gather_double(stop_signal, "stop signal");
-  return static_cast<int>(*std::max_element(signals.begin(), signals.end()));
-}
 
 void write_plan(const Session& session, int64_t step, const Plan& plan) {
   const std::string path = fmt::format("{}/plan_step_{}.json", session.settings.output_dir, step);
@@ -232,7 +207,7 @@ int TrainingRun::run(std::optional<ResumePoint> point) {
       events_->append(step, scalars_of(metrics));
       progress.step(metrics);
     }
-    signal = agreed_stop_signal(session_);
+    signal = agreed_stop_signal(session_.collectives());
     const bool ends = step == last || signal != 0;
     const auto due = [&](int64_t interval) { return interval > 0 && step % interval == 0; };
     if (files_.eval_data && (due(settings_.eval_interval) || step == last) && signal == 0) evaluate_after(step);
@@ -272,8 +247,7 @@ int run_training(const RunSettings& settings) {
     return load_files(settings, topology);
   });
   return run_with_others(*started.session, [&](Session& session) {
-    std::signal(SIGTERM, remember_signal);
-    std::signal(SIGINT, remember_signal);
+    watch_stop_signals();
     return TrainingRun(session, started.files, *started.model).run(std::move(point));
   });
 }
