@@ -75,12 +75,16 @@ if wants parity; then
   done
   if [ "$gpus" -ge 2 ]; then
     run2=("$ringfold" launch -n 2 --)
-    for scheme in p2p all_gather; do
+    for scheme in p2p all_gather a2a; do
       step "parity 2 GPUs float32 $scheme" 90 "${run2[@]}" parity "${common[@]}" "${layout[@]}" --dtype float32 --cp-comm-type $scheme
       for kernel in ${kernels//,/ }; do
         step "parity 2 GPUs bfloat16 $kernel $scheme" 90 "${run2[@]}" parity "${common[@]}" "${layout[@]}" --dtype bfloat16 \
           --attention-kernel "$kernel" --cp-comm-type $scheme
       done
+    done
+    for recompute in selective full; do
+      step "parity 2 GPUs bfloat16 a2a $recompute" 90 "${run2[@]}" parity "${common[@]}" "${layout[@]}" --dtype bfloat16 \
+        --recompute $recompute --cp-comm-type a2a
     done
     step "train 2 GPUs" 90 "${run2[@]}" train "${common[@]}" "${layout[@]}" --dtype bfloat16 --max-steps 3 --output-dir "$work/run2"
   fi

@@ -124,7 +124,19 @@ struct Mode {
 inline const std::vector<Mode> kModes = {{CpScheme::kRing, AttentionKernel::kFlash},
                                          {CpScheme::kRing, AttentionKernel::kReference},
                                          {CpScheme::kAllGatherKv, AttentionKernel::kFlash},
-                                         {CpScheme::kAllGatherKv, AttentionKernel::kReference}};
+                                         {CpScheme::kAllGatherKv, AttentionKernel::kReference},
+                                         {CpScheme::kAllToAll, AttentionKernel::kFlash},
+                                         {CpScheme::kAllToAll, AttentionKernel::kReference}};
+
+// Those that the heads allow in groups of c.
+inline std::vector<Mode> modes_for(Heads heads, int c) {
+  std::vector<Mode> modes;
+  for (const Mode& mode : kModes) {
+    const bool splits = heads.query % c == 0 && (heads.kv % c == 0 || c % heads.kv == 0);
+    if (splits || mode.scheme != CpScheme::kAllToAll) modes.push_back(mode);
+  }
+  return modes;
+}
 
 inline CpContextPtr make_context(const Lengths& lengths, const CpGroup& group, Exchange* exchange, Mode mode) {
   auto context = std::make_shared<CpContext>(group, PackLayout(lengths, group.size, group.index));
@@ -136,7 +148,9 @@ inline CpContextPtr make_context(const Lengths& lengths, const CpGroup& group, E
 
 inline std::string describe(const Lengths& lengths, const CpGroup& group, Mode mode) {
   std::string text = "c " + std::to_string(group.size) + ", rank " + std::to_string(group.index) +
-                     (mode.scheme == CpScheme::kRing ? ", ring" : ", all-gather") +
+                     (mode.scheme == CpScheme::kRing          ? ", ring"
+                      : mode.scheme == CpScheme::kAllGatherKv ? ", all-gather"
+                                                              : ", all-to-all") +
                      (mode.kernel == AttentionKernel::kFlash ? ", flash" : ", reference") + ", lengths";
   for (int64_t length : lengths) text += " " + std::to_string(length);
   return text;

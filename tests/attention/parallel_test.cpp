@@ -17,7 +17,7 @@ std::vector<Lengths> awkward_lengths(int c) {
   return {{1}, {2}, {3}, {1, 2, 3}, {2, 3, 5, 7, 11, 13, 17, 37}, {2 * c - 1, 2 * c, 2 * c + 1}, {1, 3, 211, 2, 1}};
 }
 
-void expect_parity(RankContext& at, int c, const Lengths& lengths, Heads heads, const std::vector<Mode>& modes = kModes,
+void expect_parity(RankContext& at, int c, const Lengths& lengths, Heads heads, const std::vector<Mode>& modes,
                    at::ScalarType dtype = at::kDouble) {
   const AttentionCase data(lengths, heads, 17 + lengths.size());
   for (Mode mode : modes) {
@@ -26,6 +26,10 @@ void expect_parity(RankContext& at, int c, const Lengths& lengths, Heads heads, 
     expect_equals_one_rank(run_attention(data, context, dtype), data, context->layout,
                            dtype == at::kDouble ? 1e-13 : 2e-6);
   }
+}
+
+void expect_parity(RankContext& at, int c, const Lengths& lengths, Heads heads) {
+  expect_parity(at, c, lengths, heads, modes_for(heads, c));
 }
 
 class AttentionParallel : public testing::TestWithParam<int> {};
@@ -37,6 +41,32 @@ TEST_P(AttentionParallel, equals_one_rank_on_awkward_lengths) {
       expect_parity(at, c, lengths, {4, 2, 8});
       expect_parity(at, c, lengths, {4, 4, 4}, {kModes[0], kModes[3]});
       expect_parity(at, c, lengths, {4, 2, 8}, {kModes[0], kModes[2]}, at::kFloat);
+    }
+  });
+}
+
+// As many KV heads as ranks, more, fewer, and one: a rank's query heads meet theirs, and what several ranks found for one
+// KV head adds up.
+TEST_P(AttentionParallel, all_to_all_splits_grouped_heads_both_ways) {
+  const int c = GetParam();
+  run_ranks(c, [&](RankContext& at) {
+    for (const Heads heads : {Heads{8, 8, 4}, Heads{16, 8, 4}, Heads{16, 16, 6}, Heads{8, 4, 8}, Heads{8, 2, 8},
+                              Heads{8, 1, 4}, Heads{24, 8, 4}}) {
+      for (const Lengths& lengths : {Lengths{1}, Lengths{2, 3, 5, 7, 11, 13, 17, 37}, Lengths{2 * c - 1, 2 * c + 1}}) {
+        for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+          expect_parity(at, c, lengths, heads, {kModes[4], kModes[5]}, dtype);
+        }
+      }
+    }
+  });
+}
+
+TEST_P(AttentionParallel, all_to_all_on_awkward_lengths) {
+  const int c = GetParam();
+  run_ranks(c, [&](RankContext& at) {
+    for (const Lengths& lengths : awkward_lengths(c)) {
+      expect_parity(at, c, lengths, {8, 4, 8}, {kModes[4], kModes[5]});
+      expect_parity(at, c, lengths, {8, 2, 8}, {kModes[4], kModes[5]}, at::kFloat);
     }
   });
 }
@@ -70,14 +100,14 @@ TEST(AttentionParallel, runs_packs_of_changing_groups_one_after_another) {
       {{0, 1, {6}}, {1, 1, {7, 2}}, {2, 2, {1}}, {4, 4, {2}}},
       {{0, 8, {3}}},
       {{0, 4, {16}}, {4, 4, {50, 7}}}};
-  for (CpScheme scheme : {CpScheme::kRing, CpScheme::kAllGatherKv}) {
+  for (CpScheme scheme : {CpScheme::kRing, CpScheme::kAllGatherKv, CpScheme::kAllToAll}) {
     run_ranks(kWorld, [&](RankContext& at) {
       const int rank = at.rank.value();
       for (int repeat = 0; repeat < 3; ++repeat) {
         for (size_t m = 0; m < micro_steps.size(); ++m) {
           for (const Pack& pack : micro_steps[m]) {
             if (rank < pack.first || rank >= pack.first + pack.size) continue;
-            const AttentionCase data(pack.lengths, {4, 2, 8}, 100 * m + pack.first);
+            const AttentionCase data(pack.lengths, {8, 2, 8}, 100 * m + pack.first);
             const CpGroup group{LaneRank(pack.first), pack.size, rank - pack.first};
             const Mode mode{scheme, AttentionKernel::kFlash};
             const CpContextPtr context =
@@ -114,7 +144,7 @@ TEST(AttentionParallel, never_reads_pads) {
 }
 
 TEST(AttentionParallel, gives_a_rank_of_only_pads_zero_gradients) {
-  const AttentionCase data({1}, {2, 2, 4}, 6);
+  const AttentionCase data({1}, {4, 2, 4}, 6);
   run_ranks(4, [&](RankContext& at) {
     for (Mode mode : kModes) {
       const CpContextPtr context = make_context(data.lengths, at.group(4), &at.exchange, mode);
@@ -168,7 +198,7 @@ void expect_same_leaf_grads(const Stacked& got, const Stacked& want, const PackL
 }
 
 TEST(AttentionParallel, backs_up_through_layers_and_groups) {
-  const AttentionCase wide({23, 9}, {2, 2, 8}, 8), narrow({5, 12}, {2, 2, 8}, 9);
+  const AttentionCase wide({23, 9}, {4, 4, 8}, 8), narrow({5, 12}, {4, 4, 8}, 9);
   const CpGroup alone;
   const Stacked want_wide = two_layers(wide, make_context(wide.lengths, alone, nullptr, {}));
   const Stacked want_narrow = two_layers(narrow, make_context(narrow.lengths, alone, nullptr, {}));
@@ -186,6 +216,23 @@ TEST(AttentionParallel, backs_up_through_layers_and_groups) {
       expect_same_leaf_grads(got_narrow, want_narrow, context2->layout);
     }
   });
+}
+
+class NoExchange : public Exchange {
+ public:
+  std::unique_ptr<PendingExchange> start(const CpGroup&, std::span<const Transfer>, const ExchangeKey&) override {
+    ADD_FAILURE() << "something is sent";
+    return nullptr;
+  }
+  Usage take_usage() override { return {}; }
+};
+
+TEST(AttentionDeathTest, all_to_all_refuses_heads_that_it_cannot_split) {
+  NoExchange exchange;
+  const CpContextPtr context =
+      make_context({8}, CpGroup{LaneRank(0), 4, 0}, &exchange, {CpScheme::kAllToAll, AttentionKernel::kFlash});
+  const at::Tensor six = at::zeros({2, 6, 8}), three = at::zeros({2, 3, 8});
+  EXPECT_DEATH(cp_attention(six, three, three, context, 0, kScale), "divides the heads");
 }
 
 }  // namespace

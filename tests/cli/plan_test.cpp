@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <set>
 #include <nlohmann/json.hpp>
 
 #include "cli/run_binary.h"
@@ -102,12 +103,21 @@ TEST(Plan, dynamic_cp_needs_its_companions) {
   }
 }
 
+TEST(Plan, every_scheme_is_predicted) {
+  std::set<double> times;
+  for (const char* scheme : {"p2p", "all_gather", "a2a"}) {
+    const json plan =
+        plan_json(Arguments{"--lengths", "4000", "--cp-comm-type", scheme} + dynamic("4096", "1024", "4"));
+    EXPECT_EQ(plan["max_cp"], 4);
+    times.insert(plan["summary"]["makespan_us"].get<double>());
+  }
+  EXPECT_EQ(times.size(), 3u);
+}
+
 TEST(Plan, other_refusals_of_the_layout) {
   EXPECT_THAT(refusal(Arguments{"plan", "--lengths", "4", "--log-probs-max-tokens-per-gpu", "512"} +
                       dynamic("4096", "1024", "4")),
               HasSubstr("--log-probs-max-tokens-per-gpu"));
-  EXPECT_THAT(refusal(Arguments{"plan", "--lengths", "4", "--cp-comm-type", "a2a"} + dynamic("4096", "1024", "4")),
-              HasSubstr("--cp-comm-type a2a"));
   const json plan = plan_json(
       Arguments{"--lengths", "4", "--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2"} +
       dynamic("4096", "1024", "16"));

@@ -94,7 +94,7 @@ TEST(ContextParallelModel, equals_one_rank_in_loss_and_gradients) {
   for (const bool tied : {true, false}) {
     const Outcome reference = one_rank(tied, kAwkward, Recompute::kNone);
     for (const int size : {2, 4}) {
-      for (const CpScheme scheme : {CpScheme::kRing, CpScheme::kAllGatherKv}) {
+      for (const CpScheme scheme : {CpScheme::kRing, CpScheme::kAllGatherKv, CpScheme::kAllToAll}) {
         expect_equal(parallel(size, tied, kAwkward, Recompute::kNone, scheme), reference,
                      "size " + std::to_string(size));
       }

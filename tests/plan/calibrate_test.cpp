@@ -118,14 +118,16 @@ TEST(Calibrate, a_machine_a_thousand_times_slower_is_no_problem) {
   EXPECT_LT(worst_error(found.model, truth, 4), 0.05);
 }
 
-TEST(Calibrate, gathered_keys_and_values_are_another_curve) {
-  CostModel truth = other_machine();
-  truth.comm = CpCommType::kAllGather;
-  CostModel shape = CostModel::qwen3_4b_h200();
-  shape.comm = CpCommType::kAllGather;
-  const Calibration found = calibrate(times_of(truth, 8), shape);
-  EXPECT_LT(worst_error(found.model, truth, 8), 0.01);
-  EXPECT_EQ(found.model.comm, CpCommType::kAllGather);
+TEST(Calibrate, gathered_keys_and_values_and_travelling_heads_are_other_curves) {
+  for (const CpCommType comm : {CpCommType::kAllGather, CpCommType::kA2a}) {
+    CostModel truth = other_machine();
+    truth.comm = comm;
+    CostModel shape = CostModel::qwen3_4b_h200();
+    shape.comm = comm;
+    const Calibration found = calibrate(times_of(truth, 8), shape);
+    EXPECT_LT(worst_error(found.model, truth, 8), 0.01);
+    EXPECT_EQ(found.model.comm, comm);
+  }
 }
 
 TEST(Calibrate, what_no_pack_shows_is_named_and_scaled_along) {

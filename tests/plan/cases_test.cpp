@@ -92,6 +92,8 @@ ParallelSettings settings_of(const Json& json) {
       s.static_balance = value == "work" ? PackBalance::kWork : PackBalance::kTokens;
     else if (key == "cp_comm_type")
       s.cp_comm_type = comm_named(value);
+    else if (key == "heads")
+      s.heads = {value[0], value[1]};
     else
       throw std::invalid_argument("unknown key " + key);
   }

@@ -65,6 +65,28 @@ TEST(CostModel, gathered_keys_and_values_wait_for_all_bytes_and_few_latencies) {
   EXPECT_EQ(model.pack_us(lengths, CpSize{1}), CostModel::qwen3_4b_h200().pack_us(lengths, CpSize{1}));
 }
 
+TEST(CostModel, travelling_heads_wait_for_all_bytes_and_keep_their_own_share) {
+  auto model = CostModel::qwen3_4b_h200();  // 32 query heads and 8 KV heads of 128 in bf16
+  model.comm = CpCommType::kA2a;
+  const double q = 32 * 128 * 2, k = 8 * 128 * 2;
+  EXPECT_EQ(model.query_bytes_per_token_layer, q);
+  const std::vector<int64_t> lengths{16384};
+  const auto exposed = [&](int c, double copies) {
+    const double rows = 16384.0 / c, away = (c - 1.0) / c;
+    const double forward = rows * away * (q + 2 * k * copies + q);
+    const double backward = rows * away * (3 * q + 2 * k * copies + q + 2 * k * copies);
+    const CostModel::Hop link = model.hop(CpSize{c});
+    return 36 * (4 * link.latency_us + (forward + backward) / link.bytes_per_us);
+  };
+  const auto compute = [&](int c) {
+    return model.fixed_us + model.us_per_token * (16384.0 / c) + model.attention_us(16384, CpSize{c});
+  };
+  EXPECT_NEAR(model.pack_us(lengths, CpSize{4}), compute(4) + exposed(4, 1), 1e-6);
+  // Twice as many ranks as KV heads: each KV head goes to two.
+  EXPECT_NEAR(model.pack_us(lengths, CpSize{16}), compute(16) + exposed(16, 2), 1e-6);
+  EXPECT_EQ(model.pack_us(lengths, CpSize{1}), CostModel::qwen3_4b_h200().pack_us(lengths, CpSize{1}));
+}
+
 TEST(CostModel, the_group_shares_the_vision_tower) {
   auto model = CostModel::qwen3_4b_h200();
   const std::vector<int64_t> lengths{4000, 100}, vision{3000, 0};

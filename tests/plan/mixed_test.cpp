@@ -44,15 +44,17 @@ RC_GTEST_PROP(Mixed, is_never_predicted_slower_than_static_or_uniform, ()) {
   const auto execution = *rc::gen::element(Execution::kLockstep, Execution::kFree);
   auto lengths =
       *rc::gen::nonEmpty(rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(1, budget * max_cp + 1)));
-  const auto topology = topology_of(dp * max_cp, budget * max_cp, budget, CpPolicy::kMixed, execution);
+  auto topology = topology_of(dp * max_cp, budget * max_cp, budget, CpPolicy::kMixed, execution);
+  topology.head_cp_limit = *rc::gen::element(0, max_cp, 2 * max_cp);
   auto request = request_of(topology, lengths);
-  request.cost.comm = *rc::gen::element(CpCommType::kP2p, CpCommType::kAllGather);
+  request.cost.comm = *rc::gen::element(CpCommType::kP2p, CpCommType::kAllGather, CpCommType::kA2a);
   request.cost.us_per_vision_token = *rc::gen::element(0.0, 40.0);
   for (SampleLength& sample : request.samples) sample.vision_tokens = sample.tokens % 3 == 0 ? sample.tokens / 2 : 0;
   const double mixed_us = predicted_us(request, CpPolicy::kMixed) * (1 - 1e-9);
   RC_ASSERT(mixed_us <= predicted_us(request, CpPolicy::kStatic) + 1e-3);
   RC_ASSERT(mixed_us <= predicted_us(request, CpPolicy::kStatic, PackBalance::kWork) + 1e-3);
   RC_ASSERT(mixed_us <= predicted_us(request, CpPolicy::kUniform) + 1e-3);
+  RC_ASSERT(plan_violations(request, make_plan(request).value()).empty());
 }
 
 TEST(Mixed, keeps_its_promise_against_the_physical_limit) {
@@ -108,6 +110,45 @@ TEST(Mixed, uses_sizes_above_the_largest_need) {
   const auto plan = make_plan(request).value();
   EXPECT_GT(plan.micro_steps.at(0).groups.at(0).cp_size.value(), 4);
   EXPECT_LT(plan.summary.makespan_us, 0.75 * plan.summary.static_makespan_us);
+}
+
+TEST(Mixed, keeps_to_the_sizes_that_the_heads_allow) {
+  for (const Execution execution : {Execution::kLockstep, Execution::kFree}) {
+    for (int lane = 4; lane <= 24; lane += 4) {
+      for (const int limit : {4, 8, 16}) {
+        auto topology = topology_of(lane, 32768, 8192, CpPolicy::kMixed, execution);
+        topology.head_cp_limit = limit;
+        const auto request = request_of(topology, {32768, 200, 9000, 31, 7, 4096, 15000});
+        const auto plan = make_plan(request).value();
+        EXPECT_THAT(plan_violations(request, plan), ::testing::IsEmpty()) << lane << " " << limit;
+        int largest = 1;
+        for (const MicroStep& step : plan.micro_steps) {
+          for (const PlannedGroup& group : step.groups) largest = std::max(largest, group.cp_size.value());
+        }
+        EXPECT_LE(largest, limit) << lane;
+      }
+    }
+  }
+  // Wider without the limit: uses_sizes_above_the_largest_need.
+  auto topology = topology_of(16, 32768, 8192, CpPolicy::kMixed, Execution::kLockstep);
+  topology.head_cp_limit = 4;
+  EXPECT_EQ(make_plan(request_of(topology, {32768})).value().micro_steps.at(0).groups.at(0).cp_size.value(), 4);
+}
+
+TEST(Mixed, is_near_the_best_plan_under_a_limit_of_the_heads) {
+  for (const Execution execution : {Execution::kLockstep, Execution::kFree}) {
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+      auto topology = topology_of(4, 16384, 8192, CpPolicy::kMixed, execution);
+      topology.head_cp_limit = 2;
+      auto lengths = draw_lengths(LengthLaw::kMultimodal, seed, 6);
+      for (int64_t& length : lengths) length = std::min<int64_t>(length, 16384);
+      const auto request = request_of(topology, lengths);
+      const double best_us = exact_us(pack_input(request), execution);
+      const double makespan_us = make_plan(request).value().summary.makespan_us;
+      EXPECT_GE(makespan_us, best_us * (1 - 1e-9));
+      EXPECT_LE(makespan_us, 1.15 * best_us);
+    }
+  }
 }
 
 TEST(Mixed, runs_groups_of_different_sizes_at_the_same_time) {

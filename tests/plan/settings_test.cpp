@@ -115,6 +115,39 @@ TEST(Settings, all_gather_is_a_choice) {
   EXPECT_EQ(derive_topology(settings).cp_comm_type, CpCommType::kAllGather);
 }
 
+TEST(Settings, all_to_all_is_a_choice_where_the_heads_allow_it) {
+  auto settings = dynamic_settings(8, 8000, 1000);
+  settings.cp_comm_type = CpCommType::kA2a;
+  EXPECT_EQ(derive_topology(settings).head_cp_limit, 0) << "no model, no limit";
+  for (const HeadCounts heads : {HeadCounts{8, 8}, HeadCounts{8, 4}, HeadCounts{32, 1}, HeadCounts{24, 8}}) {
+    settings.heads = heads;
+    EXPECT_EQ(derive_topology(settings).max_cp, 8) << heads.query << " " << heads.kv;
+  }
+  settings.cp_comm_type = CpCommType::kP2p;
+  settings.heads = {3, 3};
+  EXPECT_EQ(derive_topology(settings).head_cp_limit, 0) << "the ring splits no heads";
+}
+
+TEST(Settings, heads_lower_the_cap_of_mixed) {
+  auto settings = dynamic_settings(16, 4000, 1000);
+  settings.cp_comm_type = CpCommType::kA2a;
+  settings.cp_policy = CpPolicy::kMixed;
+  settings.cp_policy_given = true;
+  settings.heads = {24, 4};
+  const Topology t = derive_topology(settings);
+  EXPECT_EQ(t.max_cp, 4);
+  EXPECT_EQ(t.largest_cp(), 8);
+  EXPECT_THAT(t.notes, Contains("CP sizes up to 8 instead of 16: --cp-comm-type a2a splits the model's 24 query heads "
+                                "and 4 KV heads"));
+  settings.heads = {64, 4};
+  EXPECT_EQ(derive_topology(settings).largest_cp(), 16);
+  EXPECT_THAT(derive_topology(settings).notes, Not(Contains(HasSubstr("instead of"))));
+  settings.heads = {24, 4};
+  settings.cp_policy = CpPolicy::kUniform;
+  EXPECT_EQ(derive_topology(settings).largest_cp(), 4);
+  EXPECT_EQ(derive_topology(settings).widest_cp(), 8) << "what bench times";
+}
+
 TEST(Settings, names_its_choices) {
   EXPECT_EQ(to_string(CpPolicy::kStatic), "static");
   EXPECT_EQ(to_string(CpPolicy::kUniform), "uniform");

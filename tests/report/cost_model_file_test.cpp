@@ -36,6 +36,8 @@ void expect_equal(const CostModel& a, const CostModel& b) {
   EXPECT_EQ(a.layers, b.layers);
   EXPECT_EQ(a.node_size, b.node_size);
   EXPECT_EQ(a.kv_bytes_per_token_layer, b.kv_bytes_per_token_layer);
+  EXPECT_EQ(a.query_bytes_per_token_layer, b.query_bytes_per_token_layer);
+  EXPECT_EQ(a.kv_heads, b.kv_heads);
   EXPECT_EQ(a.hop_latency_us, b.hop_latency_us);
   EXPECT_EQ(a.node_bytes_per_us, b.node_bytes_per_us);
   EXPECT_EQ(a.cross_node_hop_latency_us, b.cross_node_hop_latency_us);
@@ -64,6 +66,18 @@ std::string complaint(const std::string& text) {
 TEST(CostModelFile, reads_back_to_the_last_bit) {
   expect_equal(parse_cost_model(cost_model_to_toml(odd_model(), "a test"), "cost.toml"), odd_model());
   expect_equal(parse_cost_model(cost_model_to_toml(CostModel::qwen3_4b_h200(), "x"), "c"), CostModel::qwen3_4b_h200());
+}
+
+TEST(CostModelFile, what_only_all_to_all_needs_may_be_left_out) {
+  const CostModel whole = CostModel::qwen3_4b_h200();
+  std::string text = replaced(cost_model_to_toml(whole, "x"), "kv_heads = 8\n", "");
+  CostModel read = parse_cost_model(replaced(text, "query_bytes_per_token_layer = 8192.0\n", ""), "c");
+  EXPECT_EQ(read.kv_heads, 0);
+  read.kv_heads = whole.kv_heads;
+  expect_equal(read, whole);
+  CostModel odd = odd_model();
+  odd.query_bytes_per_token_layer = 0;
+  expect_equal(parse_cost_model(cost_model_to_toml(odd, "x"), "c"), odd);
 }
 
 TEST(CostModelFile, a_calibration_says_what_it_is_worth) {
@@ -106,7 +120,7 @@ TEST(CostModelFile, whatever_is_wrong_is_named_with_line_key_and_remedy) {
   EXPECT_THAT(complaint(replaced(good, "[512.0, ", "[2048.0, ")), HasSubstr("got lengths that do not rise"));
   EXPECT_THAT(complaint(replaced(good, "rate_length_tokens = [", "rate_length_tokens = 3 #")),
               HasSubstr("attention.rate_length_tokens: expected an array of 1 to 64 numbers"));
-  EXPECT_THAT(complaint(good + "\n[pack]\n"), StartsWith("[cost_model] cost.toml:23: broken TOML: "));
+  EXPECT_THAT(complaint(good + "\n[pack]\n"), StartsWith("[cost_model] cost.toml:25: broken TOML: "));
   EXPECT_THAT(complaint("pack = 3\nschema = 1\n"), HasSubstr("pack: got 3, expected a table. Hint: write [pack]"));
 }
 

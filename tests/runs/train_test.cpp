@@ -146,6 +146,29 @@ TEST_F(Train, sft_writes_metrics_weights_plans_and_unclipped_gradients) {
   EXPECT_THAT(again.err, HasSubstr("holds a run already"));
 }
 
+TEST_F(Train, all_to_all_splits_the_heads_or_refuses_before_it_reads_data) {
+  write_samples("data.jsonl", kLengths);
+  const Outcome parity =
+      launch({"parity", "--cp-comm-type", "a2a", "--dtype", "float64", "--data", at("data.jsonl"), "--json"});
+  ASSERT_EQ(parity.code, 0) << parity.out << parity.err;
+  EXPECT_EQ(json::parse(parity.out)["ok"], true);
+  const std::string config = kConfig, four = "\"num_attention_heads\":4,\"num_key_value_heads\":2";
+  const auto with_heads = [&](const std::string& heads) {
+    write("config.json", std::string(config).replace(config.find(four), four.size(), heads));
+  };
+  with_heads("\"num_attention_heads\":3,\"num_key_value_heads\":3");
+  expect_refused(launch({"train", "--cp-comm-type", "a2a", "--data", at("nowhere.jsonl"), "--output-dir", at("out")}), 2,
+                 "--cp-comm-type a2a splits the model's heads among the ranks of a group: got num_attention_heads=3 and "
+                 "num_key_value_heads=3 with cp=2 (derived");
+  // On four ranks with S = 2: mixed does without groups of 4, and the table says so.
+  with_heads("\"num_attention_heads\":6,\"num_key_value_heads\":2");
+  const Outcome mixed = launch({"train", "--cp-comm-type", "a2a", "--cp-policy", "mixed", "--data", at("data.jsonl"),
+                                "--output-dir", at("out")},
+                               4);
+  EXPECT_EQ(mixed.code, 0) << mixed.err;
+  EXPECT_THAT(mixed.out + mixed.err, HasSubstr("CP sizes up to 2 instead of 4: --cp-comm-type a2a"));
+}
+
 TEST_F(Train, grpo_starts_at_ratio_one_and_parity_and_logprob_agree_with_it) {
   write_samples("data.jsonl", kLengths, {{"reward", 0}, {"group", "a"}});
   const Outcome outcome = launch({"train", "--objective", "grpo", "--data", at("data.jsonl"), "--output-dir", at("out"),

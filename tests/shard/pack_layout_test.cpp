@@ -163,5 +163,23 @@ TEST(PackLayoutDeathTest, refuses_values_of_the_wrong_length) {
   EXPECT_DEATH(PackLayout(Lengths{3}, 3, 0), "power-of-two group");
 }
 
+TEST(PackLayout, finds_real_tokens_in_the_rows_of_all_ranks) {
+  for (const Lengths& lengths : {Lengths{1}, Lengths{8}, Lengths{1, 2, 3, 17, 64, 5}}) {
+    const auto samples = numbered_samples(lengths);
+    std::vector<int64_t> in_order;
+    for (const auto& sample : samples) in_order.insert(in_order.end(), sample.begin(), sample.end());
+    for (int c = 1; c <= 8; c *= 2) {
+      std::vector<int64_t> rows;
+      for (int rank = 0; rank < c; ++rank) {
+        const auto local = split_i64(PackLayout(lengths, c, rank), spans_of(samples), -9);
+        rows.insert(rows.end(), local.begin(), local.end());
+      }
+      std::vector<int64_t> found;
+      for (const int64_t row : rows_in_sequence(PackLayout(lengths, c, c - 1))) found.push_back(rows.at(row));
+      EXPECT_EQ(found, in_order) << c;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ringfold

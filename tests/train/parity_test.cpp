@@ -48,7 +48,8 @@ TEST_P(Parity, every_policy_and_scheme_equals_one_rank) {
       run.data = make_dataset(set.lengths);
       const RunOutcome reference = run_reference(run);
       for (const auto& [policy, execution] : kPolicies) {
-        for (const CpCommType comm : {CpCommType::kP2p, CpCommType::kAllGather}) {
+        for (const CpCommType comm : {CpCommType::kP2p, CpCommType::kAllGather, CpCommType::kA2a}) {
+          if (comm == CpCommType::kA2a && max_cp > run.config.num_attention_heads) continue;
           for (const std::string recompute : {"none", "full"}) {
             run.settings.parallel.cp_policy = policy;
             run.settings.parallel.cp_policy_given = true;
@@ -79,6 +80,36 @@ INSTANTIATE_TEST_SUITE_P(layouts, Parity,
                            return "world" + std::to_string(layout.param.world) + "_S" +
                                   std::to_string(layout.param.max_cp);
                          });
+
+// Query heads for every rank and fewer KV heads; with 4 query heads `mixed` keeps to groups of 4 on 8 ranks.
+TEST(Parity, all_to_all_equals_one_rank_on_eight) {
+  for (const int64_t heads : {8, 4}) {
+    const int max_cp = static_cast<int>(heads);
+    std::vector<RunPlan> runs;
+    std::vector<RunOutcome> references;
+    for (const LengthSet& set : length_sets(max_cp)) {
+      RunPlan run;
+      run.config.num_attention_heads = heads;
+      run.settings = dynamic_settings(8, 16 * max_cp, 16);
+      run.data = make_dataset(set.lengths);
+      const RunOutcome reference = run_reference(run);
+      run.settings.parallel.cp_comm_type = CpCommType::kA2a;
+      run.settings.parallel.cp_policy_given = true;
+      for (const CpPolicy policy : {CpPolicy::kUniform, CpPolicy::kMixed}) {
+        run.settings.parallel.cp_policy = policy;
+        runs.push_back(run);
+        references.push_back(reference);
+      }
+    }
+    const std::vector<RunOutcome> outcomes = run_layouts(runs);
+    int largest = 1;
+    for (size_t i = 0; i < runs.size(); ++i) {
+      expect_equal_outcomes(outcomes[i], references[i], true, "run " + std::to_string(i), runs[i].config);
+      largest = std::max(largest, outcomes[i].cp_sizes.back());
+    }
+    EXPECT_EQ(largest, heads);
+  }
+}
 
 TEST(Parity, static_by_work_and_plain_static_cp_equal_one_rank) {
   RunPlan run;

@@ -162,7 +162,9 @@ inline std::vector<RunOutcome> run_layouts(const std::vector<RunPlan>& runs) {
       [&](RankContext& at) {
         std::vector<RunOutcome> mine;
         for (const RunPlan& run : runs) {
-          Session session = session_at(at, run.settings);
+          RunSettings settings = run.settings;
+          settings.parallel.heads = {run.config.num_attention_heads, run.config.num_key_value_heads};
+          Session session = session_at(at, settings);
           mine.push_back(run_on_rank(run, session));
         }
         const std::lock_guard lock(mutex);
@@ -194,7 +196,7 @@ inline RunOutcome run_reference(RunPlan run) {
 
 // Spec 13: float64 1e-10 relative; float32 loss 1e-6, log-probs 1e-5, gradients 1e-5 of the norm + 1e-7 global.
 inline void expect_equal_outcomes(const RunOutcome& got, const RunOutcome& reference, bool float64,
-                                  const std::string& what) {
+                                  const std::string& what, const ModelConfig& config = tiny_config()) {
   const double loss_tolerance = (float64 ? 1e-10 : 1e-6) * std::max(1e-12, std::abs(reference.loss));
   EXPECT_NEAR(got.loss, reference.loss, loss_tolerance) << what;
   EXPECT_EQ(got.loss_tokens, reference.loss_tokens) << what;
@@ -207,7 +209,7 @@ inline void expect_equal_outcomes(const RunOutcome& got, const RunOutcome& refer
     }
   }
   const double global = reference.gradients.norm().item<double>();
-  DenseModel names(tiny_config(), at::kFloat, uint64_t{5});
+  DenseModel names(config, at::kFloat, uint64_t{5});
   int64_t begin = 0;
   for (const Parameter& parameter : names.parameters()) {
     const int64_t size = parameter.value.numel();

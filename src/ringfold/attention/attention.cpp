@@ -26,6 +26,25 @@ void check_call(const at::Tensor& q_thd, const at::Tensor& k_tgd, const at::Tens
                   "each KV head serves as many query heads");
 }
 
+struct Scheme {
+  decltype(&attention_detail::ring_forward) forward;
+  decltype(&attention_detail::ring_backward) backward;
+};
+
+Scheme scheme_of(const CpContext& context) {
+  using namespace attention_detail;
+  switch (context.scheme) {
+    case CpScheme::kRing:
+      return {ring_forward, ring_backward};
+    case CpScheme::kAllGatherKv:
+      return {all_gather_kv_forward, all_gather_kv_backward};
+    case CpScheme::kAllToAll:
+      return {all_to_all_forward, all_to_all_backward};
+  }
+  RINGFOLD_ASSERT(false, "every scheme is listed");
+  return {};
+}
+
 // A group of one: each sample's causal attention, no exchange.
 AttentionBlock forward(const CpContext& context, const AttentionCall& call, const ExchangeKey& key,
                        const at::Tensor& q_thd, const at::Tensor& k_tgd, const at::Tensor& v_tgd) {
@@ -33,9 +52,7 @@ AttentionBlock forward(const CpContext& context, const AttentionCall& call, cons
   if (context.group.is_single()) {
     return attention_detail::attend_alone(call, context, q_thd, k_tgd, v_tgd);
   }
-  AttentionBlock result = context.scheme == CpScheme::kRing
-                              ? attention_detail::ring_forward(context, call, key, q_thd, k_tgd, v_tgd)
-                              : attention_detail::all_gather_kv_forward(context, call, key, q_thd, k_tgd, v_tgd);
+  AttentionBlock result = scheme_of(context).forward(context, call, key, q_thd, k_tgd, v_tgd);
   result.out_thd = result.out_thd.to(q_thd.scalar_type());
   return result;
 }
@@ -45,9 +62,7 @@ AttentionGrads backward(const CpContext& context, const AttentionCall& call, con
   if (context.group.is_single()) {
     return attention_detail::attend_alone_backward(call, context, state);
   }
-  const AttentionGrads grads = context.scheme == CpScheme::kRing
-                                   ? attention_detail::ring_backward(context, call, key, state)
-                                   : attention_detail::all_gather_kv_backward(context, call, key, state);
+  const AttentionGrads grads = scheme_of(context).backward(context, call, key, state);
   const auto type = state.q_thd.scalar_type();
   return {grads.dq_thd.to(type), grads.dk_sgd.to(type), grads.dv_sgd.to(type)};
 }

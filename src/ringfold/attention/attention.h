@@ -1,6 +1,7 @@
 // Causal self-attention of a pack under context parallelism: each sample sees only itself, whatever the group size.
-// Schemes: ring (KV as one flat buffer travels round, partial results merged by log-sum-exp, dKV travels home) and
-// all-gather-KV. Steps and bytes of each: docs/algorithms_attention.md. fp32 and fp64.
+// Schemes: ring (KV as one flat buffer travels round, partial results merged by log-sum-exp, dKV travels home),
+// all-gather-KV, and all-to-all (each rank has all rows of some heads). Steps and bytes of each:
+// docs/algorithms_attention.md. fp32 and fp64.
 // Legend: t local tokens (rows of this rank), h query heads, g KV heads (h a multiple of g), d head dim.
 #pragma once
 

@@ -20,4 +20,11 @@ AttentionBlock all_gather_kv_forward(const CpContext& context, const AttentionCa
 AttentionGrads all_gather_kv_backward(const CpContext& context, const AttentionCall& call, const ExchangeKey& key,
                                       const ForwardState& state);
 
+// Ulysses (DeepSpeed: Jacobs et al. 2023, arXiv:2309.14509): one exchange brings this rank its share of the heads for
+// all rows, another takes the results home. h % c == 0; g % c == 0, or c % g == 0 and a KV head goes to c / g ranks.
+AttentionBlock all_to_all_forward(const CpContext& context, const AttentionCall& call, const ExchangeKey& key,
+                                  const at::Tensor& q_thd, const at::Tensor& k_tgd, const at::Tensor& v_tgd);
+AttentionGrads all_to_all_backward(const CpContext& context, const AttentionCall& call, const ExchangeKey& key,
+                                   const ForwardState& state);
+
 }  // namespace ringfold::attention_detail

@@ -58,4 +58,19 @@ at::Tensor reduce_scatter(Exchange& exchange, const CpGroup& group, std::span<co
   return sum;
 }
 
+at::Tensor all_to_all(Exchange& exchange, const CpGroup& group, const at::Tensor& parts_c, const ExchangeKey& key) {
+  RINGFOLD_ASSERT(parts_c.size(0) == group.size && parts_c.is_contiguous(),
+                  fmt::format("{} parts for a group of {}", parts_c.size(0), group.size));
+  if (group.is_single()) return parts_c;
+  const at::Tensor received_c = at::empty_like(parts_c);
+  std::vector<Transfer> transfers;
+  for (int i = 0; i < group.size; ++i) {
+    if (i != group.index) transfers.push_back({i, parts_c[i], received_c[i]});
+  }
+  const auto pending = exchange.start(group, transfers, key);
+  received_c[group.index].copy_(parts_c[group.index]);
+  pending->wait();
+  return received_c;
+}
+
 }  // namespace ringfold

@@ -66,4 +66,7 @@ std::vector<at::Tensor> all_gather(Exchange& exchange, const CpGroup& group, con
 at::Tensor reduce_scatter(Exchange& exchange, const CpGroup& group, std::span<const at::Tensor> parts,
                           const ExchangeKey& key);
 
+// parts_c[i] goes to member i; returns what member i sent here at [i]. All members' parts have one shape.
+at::Tensor all_to_all(Exchange& exchange, const CpGroup& group, const at::Tensor& parts_c, const ExchangeKey& key);
+
 }  // namespace ringfold

@@ -46,6 +46,14 @@ CostModel::Traffic CostModel::traffic(CpSize c) const {
   const double others = c.value() - 1;
   // Gathered KV: one exchange forward; backward gathers again and sends gradients home.
   if (comm == CpCommType::kAllGather) return {1, 2, others, kBackwardTraffic * others, 0};
+  if (comm == CpCommType::kA2a) {
+    // Every rank keeps its own share of the heads. Forward: q, k, v out, the output home. Backward: q, k, v, the output
+    // and its gradient out, dq, dk, dv home: twice as much. Nothing is computed meanwhile.
+    const double copies = kv_heads > 0 ? std::max(1.0, c.value() / static_cast<double>(kv_heads)) : 1;
+    const double queries = kv_bytes_per_token_layer > 0 ? query_bytes_per_token_layer / kv_bytes_per_token_layer : 0;
+    const double forward_kv = others / c.value() * (2 * queries + copies);
+    return {2, 2, forward_kv, 2 * forward_kv, 0};
+  }
   // A ring makes c - 1 hops a layer and pass; each hides under the attention of one of the c ring steps.
   return {others, others, others, kBackwardTraffic * others, others / c.value()};
 }
@@ -86,6 +94,8 @@ CostModel CostModel::on_h200(const ModelShape& shape) {
   model.rate_flops_per_us = {210e6, 430e6, 510e6, 530e6, 550e6};
   model.layers = shape.layers;
   model.kv_bytes_per_token_layer = 2 * shape.kv_width * kBf16Bytes;
+  model.query_bytes_per_token_layer = shape.query_width * kBf16Bytes;
+  model.kv_heads = shape.kv_heads;
   model.hop_latency_us = model.cross_node_hop_latency_us = 25;
   model.node_bytes_per_us = 250e3;
   model.cross_node_bytes_per_us = 45e3;
@@ -93,15 +103,15 @@ CostModel CostModel::on_h200(const ModelShape& shape) {
 }
 
 CostModel CostModel::qwen3_4b_h200() {
-  return on_h200({.active_parameters = 4e9, .layers = 36, .query_width = 4096, .kv_width = 8 * 128});
+  return on_h200({.active_parameters = 4e9, .layers = 36, .query_width = 4096, .kv_width = 8 * 128, .kv_heads = 8});
 }
 
 CostModel CostModel::qwen3_30b_a3b_h200() {
-  return on_h200({.active_parameters = 3.3e9, .layers = 48, .query_width = 4096, .kv_width = 4 * 128});
+  return on_h200({.active_parameters = 3.3e9, .layers = 48, .query_width = 4096, .kv_width = 4 * 128, .kv_heads = 4});
 }
 
 CostModel CostModel::megatron_small_h200() {
-  return on_h200({.active_parameters = 0.87e9, .layers = 12, .query_width = 2048, .kv_width = 16 * 128});
+  return on_h200({.active_parameters = 0.87e9, .layers = 12, .query_width = 2048, .kv_width = 16 * 128, .kv_heads = 16});
 }
 
 double lower_bound_us(std::span<const int64_t> lengths, int lane_size, int64_t budget, const CostModel& cost,

@@ -18,6 +18,7 @@ struct ModelShape {
   int layers = 0;
   double query_width = 0;  // heads x head size
   double kv_width = 0;     // KV heads x head size
+  int kv_heads = 0;
 };
 
 struct CostModel {
@@ -27,10 +28,12 @@ struct CostModel {
   // Attention rate by chunk length L / c: log-interpolated, proportional to the length below the first entry.
   std::vector<double> rate_length_tokens;
   std::vector<double> rate_flops_per_us;
-  // How keys and values travel. A ring's hops hide under attention; gathered ones are waited for.
+  // What travels. A ring's hops hide under attention; gathered keys and values, and heads, are waited for.
   CpCommType comm = CpCommType::kP2p;
   int layers = 0;
   double kv_bytes_per_token_layer = 0;  // K and V of one token in one layer, as sent
+  double query_bytes_per_token_layer = 0;  // its queries, all heads: only all-to-all sends them
+  int kv_heads = 0;  // all-to-all sends each to several ranks where the group is larger; 0: it never is
   // A group of more than `node_size` ranks spans nodes: its slowest hop sets the pace.
   int node_size = 8;
   double hop_latency_us = 0;

@@ -18,7 +18,8 @@ int level_of(int64_t size) {
 
 CostTable::CostTable(const PackInput& input)
     : lane_(input.dp * input.max_cp), static_level_(level_of(input.max_cp)), budget_(input.budget) {
-  const int largest = static_cast<int>(std::bit_floor(static_cast<unsigned>(lane_)));
+  const int in_lane = static_cast<int>(std::bit_floor(static_cast<unsigned>(lane_)));
+  const int largest = input.widest_cp > 0 ? std::min(in_lane, input.widest_cp) : in_lane;
   levels_ = level_of(largest) + 1;
   const auto node = std::bit_floor(static_cast<unsigned>(std::max(input.cost->node_size, 1)));
   node_level_ = level_of(std::clamp(static_cast<int>(node), input.max_cp, largest));
@@ -39,6 +40,8 @@ void CostTable::fill_levels(const CostModel& cost) {
       level_cost.backward_latency_ns = std::llround(cost.layers * sent.backward_hops * link.latency_us * 1e3);
       level_cost.hop_ps =
           std::llround(cost.layers * sent.forward_kv * cost.kv_bytes_per_token_layer / link.bytes_per_us * 1e6);
+      // Whole, so that no plan changes by a rounding: 3 for travelling keys and values, 2 for travelling heads.
+      level_cost.backward_hops = std::llround(sent.backward_kv / sent.forward_kv);
       level_cost.hidden_q20 = std::llround(sent.hidden_share * (1 << 20));
     }
     level_costs_.push_back(level_cost);

@@ -24,7 +24,7 @@ class CostTable {
   explicit CostTable(const PackInput& input);
 
   int samples() const { return static_cast<int>(order_.size()); }
-  int levels() const { return levels_; }  // CP sizes 1, 2, ... 2^(levels - 1): the largest power of two in the lane
+  int levels() const { return levels_; }  // CP sizes 1, 2, ... 2^(levels - 1): the widest group
   int lane() const { return lane_; }
   int64_t budget() const { return budget_; }
   int static_level() const { return static_level_; }  // S = 2^level
@@ -51,7 +51,7 @@ class CostTable {
     const int64_t hidden = attention_ns * c.hidden_q20 >> 20;  // of forward and backward together
     const int64_t hops = tokens * c.hop_ps / 1000;
     const int64_t forward = c.forward_latency_ns + hops - hidden * 2 / 7;
-    const int64_t backward = c.backward_latency_ns + 3 * hops - hidden * 5 / 7;
+    const int64_t backward = c.backward_latency_ns + c.backward_hops * hops - hidden * 5 / 7;
     return compute + std::max<int64_t>(0, forward) + std::max<int64_t>(0, backward);
   }
 
@@ -67,6 +67,7 @@ class CostTable {
   struct LevelCost {
     int64_t forward_latency_ns = 0, backward_latency_ns = 0;  // of all hops of a pass, all layers
     int64_t hop_ps = 0;                                       // per token of a rank, all hops of a forward pass
+    int64_t backward_hops = 0;                                // of a backward pass, in forward passes
     int64_t hidden_q20 = 0;  // share of the attention time that hops can hide under, in 2^-20
   };
 

@@ -18,6 +18,7 @@ struct PackInput {
   std::vector<int64_t> lengths;  // real tokens, in input order; an "item" is an index into it
   int dp = 1;                    // replicas: aligned blocks of max_cp ranks
   int max_cp = 1;                // S
+  int widest_cp = 0;             // at least S: the largest CP size of `mixed`; 0: the largest power of two in the lane
   int64_t budget = 0;            // b; 0: one sample a pack
   const CostModel* cost = nullptr;
   std::vector<int64_t> vision_tokens;  // of each item; empty: none has any

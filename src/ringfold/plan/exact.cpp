@@ -74,7 +74,8 @@ class Exhaustion {
         lengths.push_back(input.lengths[i]);
         vision_tokens.push_back(vision_of(input, items.back()));
       }
-      if (load_holds(input, items, c)) times[set] = input.cost->pack_us(lengths, CpSize{c}, vision_tokens);
+      const bool allowed = input.widest_cp == 0 || c <= input.widest_cp;
+      if (allowed && load_holds(input, items, c)) times[set] = input.cost->pack_us(lengths, CpSize{c}, vision_tokens);
     }
     return times;
   }

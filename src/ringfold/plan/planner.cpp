@@ -170,6 +170,7 @@ PackInput pack_input(const PlanRequest& request) {
   }
   input.dp = request.topology.dp;
   input.max_cp = request.topology.max_cp;
+  input.widest_cp = request.topology.widest_cp();
   input.budget = request.budget;
   input.cost = &request.cost;
   return input;

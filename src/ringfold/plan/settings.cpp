@@ -82,10 +82,6 @@ void check_choices(const ParallelSettings& s, CpPolicy policy) {
                     "lockstep, or --pipeline-model-parallel-size 1.",
                     s.pipeline_model_parallel_size));
   }
-  if (s.cp_comm_type == CpCommType::kA2a) {
-    throw UsageError(
-        "--cp-comm-type a2a is not built yet: got a2a, expected p2p or all_gather. Hint: use --cp-comm-type p2p.");
-  }
   if (s.static_balance != PackBalance::kTokens && policy != CpPolicy::kStatic) {
     throw UsageError(fmt::format(
         "--static-balance {} belongs to --cp-policy static: got --cp-policy {}, expected static. Hint: use --cp-policy "
@@ -98,6 +94,10 @@ void check_choices(const ParallelSettings& s, CpPolicy policy) {
         "--dynamic-context-parallel derive it.",
         s.context_parallel_size, next_power_of_2(s.context_parallel_size)));
   }
+}
+
+int largest_power_in(int ranks) {
+  return static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)));
 }
 
 int64_t cp_need(int64_t context, int64_t budget) {
@@ -158,6 +158,28 @@ void check_capacity(const ParallelSettings& s, int64_t budget, int64_t log_probs
   }
 }
 
+// The largest power of two whose all-to-all groups the heads allow: it divides the query heads, and it divides the KV
+// heads or is a multiple of them. 0: no limit. What holds for a size holds for every smaller one.
+int64_t head_cp_limit(const ParallelSettings& s) {
+  const HeadCounts& heads = s.heads;
+  if (s.cp_comm_type != CpCommType::kA2a || heads.query == 0) return 0;
+  const auto power_in = [](int64_t count) { return count & -count; };
+  return is_power_of_2(heads.kv) ? power_in(heads.query) : std::min(power_in(heads.query), power_in(heads.kv));
+}
+
+void check_heads(const ParallelSettings& s, int64_t cp) {
+  const int64_t limit = head_cp_limit(s);
+  if (limit == 0 || cp <= limit) return;
+  throw UsageError(fmt::format(
+      "--cp-comm-type a2a splits the model's heads among the ranks of a group: got num_attention_heads={} and "
+      "num_key_value_heads={} with {}, expected at most cp={}, which divides the query heads, and divides the KV heads "
+      "or is a multiple of them. Hint: use --cp-comm-type p2p, or {}.",
+      s.heads.query, s.heads.kv, derived_cp_text(s, cp), limit,
+      s.dynamic_context_parallel
+          ? fmt::format("raise --max-tokens-per-gpu to {} or more", ceil_div(s.rollout_max_context_len, limit))
+          : fmt::format("lower --context-parallel-size to {}", limit)));
+}
+
 void note_derived(const ParallelSettings& s, Topology& t) {
   if (s.dynamic_context_parallel) {
     t.notes.push_back(
@@ -171,8 +193,13 @@ void note_derived(const ParallelSettings& s, Topology& t) {
     if (!s.cp_policy_given) t.notes.push_back("--cp-policy uniform (default)");
     if (t.policy == CpPolicy::kMixed) {
       t.notes.push_back(
-          fmt::format("CP sizes up to {}: --cp-policy mixed may use the largest power of two in the lane of {} ranks",
-                      t.largest_cp(), t.lane_size()));
+          t.widest_cp() < largest_power_in(t.lane_size())
+              ? fmt::format("CP sizes up to {} instead of {}: --cp-comm-type a2a splits the model's {} query heads "
+                            "and {} KV heads",
+                            t.largest_cp(), largest_power_in(t.lane_size()), s.heads.query, s.heads.kv)
+              : fmt::format("CP sizes up to {}: --cp-policy mixed may use the largest power of two in the lane of {} "
+                            "ranks",
+                            t.largest_cp(), t.lane_size()));
       if (!s.execution_given) {
         t.notes.push_back(t.execution == Execution::kFree ? "--execution free (default of --cp-policy mixed)"
                                                           : "--execution lockstep (pipeline stages need it)");
@@ -196,8 +223,13 @@ void note_derived(const ParallelSettings& s, Topology& t) {
 
 }  // namespace
 
+int Topology::widest_cp() const {
+  const int in_lane = largest_power_in(lane_size());
+  return head_cp_limit > 0 ? std::min(in_lane, head_cp_limit) : in_lane;
+}
+
 int Topology::largest_cp() const {
-  return policy == CpPolicy::kMixed ? static_cast<int>(std::bit_floor(static_cast<unsigned>(lane_size()))) : max_cp;
+  return policy == CpPolicy::kMixed ? widest_cp() : max_cp;
 }
 
 std::string_view to_string(CpPolicy policy) {
@@ -249,6 +281,7 @@ Topology derive_topology(const ParallelSettings& settings) {
       s.dynamic_context_parallel ? cp_need(s.rollout_max_context_len, s.max_tokens_per_gpu) : s.context_parallel_size;
   check_world(s, cp);
   check_capacity(s, s.max_tokens_per_gpu, log_probs_budget, cp);
+  check_heads(s, cp);
 
   Topology t;
   t.world_size = s.world_size;
@@ -265,6 +298,8 @@ Topology derive_topology(const ParallelSettings& settings) {
   if (s.execution_given) t.execution = s.execution;
   t.static_balance = s.static_balance;
   t.cp_comm_type = s.cp_comm_type;
+  // Heads beyond any lane are no limit.
+  t.head_cp_limit = static_cast<int>(std::min(head_cp_limit(s), kMaxParallelSize));
   note_derived(s, t);
   return t;
 }

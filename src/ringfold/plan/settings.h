@@ -18,6 +18,12 @@ std::string_view to_string(CpPolicy policy);
 std::string_view to_string(Execution execution);
 std::string_view to_string(CpCommType comm);
 
+// Attention heads of a model: query heads, and KV heads that divide them. 0: not known.
+struct HeadCounts {
+  int64_t query = 0;
+  int64_t kv = 0;
+};
+
 // One member a flag (`--max-tokens-per-gpu` ...); 0 or unset means "not given". Token counts are real tokens.
 struct ParallelSettings {
   int world_size = 1;
@@ -37,6 +43,7 @@ struct ParallelSettings {
   Execution execution = Execution::kLockstep;  // not given: free for `mixed` without pipeline, else lockstep
   PackBalance static_balance = PackBalance::kTokens;
   CpCommType cp_comm_type = CpCommType::kP2p;
+  HeadCounts heads;  // of the model, where there is one: all-to-all splits them
 };
 
 // The layout that follows. Rank order: tp fastest, then cp, dp, pp. A lane is the dp x cp ranks of one (tp, pp).
@@ -54,17 +61,20 @@ struct Topology {
   Execution execution = Execution::kLockstep;
   PackBalance static_balance = PackBalance::kTokens;
   CpCommType cp_comm_type = CpCommType::kP2p;
+  int head_cp_limit = 0;              // the largest all-to-all group that the model's heads allow; 0: no limit
   std::vector<std::string> notes;     // what was derived or overridden, for the start-up table
   std::vector<std::string> warnings;  // e.g. dynamic CP that degenerates to c = 1
 
   int lane_size() const { return dp * max_cp; }  // D
-  // The largest CP size that a plan may use: S, or for `mixed` the largest power of two in the lane.
+  // The largest group that may run: the largest power of two in the lane, within the limit of the heads.
+  int widest_cp() const;
+  // The largest CP size that a plan may use: S, or for `mixed` the widest group.
   int largest_cp() const;
 };
 
 // Derives the topology (spec 2). Throws UsageError with flag names, values and the remedy: a missing companion flag of
 // --dynamic-context-parallel, a world size that does not divide, a log-prob budget that needs a CP size above S, free
-// execution of a pipeline, a scheme that is not built yet.
+// execution of a pipeline, heads that all-to-all cannot split among S ranks.
 Topology derive_topology(const ParallelSettings& settings);
 
 }  // namespace ringfold

@@ -125,6 +125,8 @@ class Checker {
     if (t.policy == CpPolicy::kStatic && c != t.max_cp) report("{}: CP size {} under static CP {}", name, c, t.max_cp);
     if (t.policy == CpPolicy::kUniform && c > t.max_cp)
       report("{}: CP size {} above the largest {}", name, c, t.max_cp);
+    if (t.head_cp_limit > 0 && c > t.head_cp_limit)
+      report("{}: CP size {} above the {} that the heads allow", name, c, t.head_cp_limit);
     return true;
   }
 

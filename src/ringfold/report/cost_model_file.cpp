@@ -25,12 +25,13 @@ constexpr int64_t kSchema = 1;
 constexpr double kLargest = 1e18;  // of any number in the file
 constexpr size_t kMostRates = 64;
 
-// A number of the model: its table and key, where it stands, and whether it may be 0.
+// A number of the model: its table and key, where it stands, whether it may be 0, and whether it may be left out.
 struct Number {
   const char* table;
   const char* key;
   double CostModel::*member;
   bool may_be_zero;
+  bool optional = false;
 };
 
 constexpr Number kNumbers[] = {
@@ -39,6 +40,7 @@ constexpr Number kNumbers[] = {
     {"pack", "us_per_vision_token", &CostModel::us_per_vision_token, true},
     {"attention", "flops_per_token2", &CostModel::attention_flops_per_token2, true},
     {"exchange", "kv_bytes_per_token_layer", &CostModel::kv_bytes_per_token_layer, true},
+    {"exchange", "query_bytes_per_token_layer", &CostModel::query_bytes_per_token_layer, true, true},
     {"exchange", "hop_latency_us", &CostModel::hop_latency_us, true},
     {"exchange", "node_bytes_per_us", &CostModel::node_bytes_per_us, false},
     {"exchange", "cross_node_hop_latency_us", &CostModel::cross_node_hop_latency_us, true},
@@ -50,10 +52,12 @@ struct Count {
   const char* key;
   int CostModel::*member;
   int least;
+  bool optional = false;
 };
 
 constexpr Count kCounts[] = {{"exchange", "layers", &CostModel::layers, 0},
-                             {"exchange", "node_size", &CostModel::node_size, 1}};
+                             {"exchange", "node_size", &CostModel::node_size, 1},
+                             {"exchange", "kv_heads", &CostModel::kv_heads, 0, true}};
 
 class Reader {
  public:
@@ -68,10 +72,12 @@ class Reader {
            "write it anew with ringfold bench --calibrate");
     }
     for (const Number& number : kNumbers) {
+      if (number.optional && !has(number.table, number.key)) continue;
       const toml::node& node = required(table(number.table), number.table, number.key);
       model.*number.member = value_of(node, full(number.table, number.key), number.may_be_zero);
     }
     for (const Count& count : kCounts) {
+      if (count.optional && !has(count.table, count.key)) continue;
       const std::string key = full(count.table, count.key);
       const toml::node& node = required(table(count.table), count.table, count.key);
       const auto* value = node.as_integer();
@@ -80,6 +86,10 @@ class Reader {
              "see docs/reference/cost_model.md");
       }
       model.*count.member = static_cast<int>(value->get());
+    }
+    if (!has("exchange", "query_bytes_per_token_layer") && model.layers > 0) {
+      // In bf16, from what attention takes: 7 FLOPs per L^2 and element of all query heads, in every layer.
+      model.query_bytes_per_token_layer = 2 * model.attention_flops_per_token2 / (7 * model.layers);
     }
     model.rate_length_tokens = rates("rate_length_tokens");
     model.rate_flops_per_us = rates("rate_flops_per_us");
@@ -140,6 +150,10 @@ class Reader {
     if (!node->is_table())
       fail(*node, name, fmt::format("got {}, expected a table", shown(*node)), "write [" + name + "]");
     return *node->as_table();
+  }
+
+  bool has(const std::string& table_name, const std::string& key) const {
+    return table(table_name).get(key) != nullptr;
   }
 
   const toml::node& required(const toml::table& table, const std::string& table_name, const std::string& key) const {

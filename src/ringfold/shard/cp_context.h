@@ -12,11 +12,12 @@
 
 namespace ringfold {
 
-enum class CpScheme { kRing, kAllGatherKv };
+enum class CpScheme { kRing, kAllGatherKv, kAllToAll };
 // Plain ATen operations; ATen's fused operator (on a GPU FlashAttention-2, half precision only); cuDNN's (GPU only).
 enum class AttentionKernel { kReference, kFlash, kCudnn };
 
 struct VarlenBlocks;  // kernels/varlen_attention.h
+struct WholePack;     // attention/all_to_all.cpp
 
 struct CpContext {
   CpGroup group;
@@ -28,6 +29,8 @@ struct CpContext {
   int micro_step = 0;
   // By source rank: the blocks of the GPU kernels, made by the first layer for all others.
   mutable std::map<int, std::shared_ptr<const VarlenBlocks>> varlen_blocks;
+  // All-to-all only: the pack in sequence order, made by the first layer too.
+  mutable std::shared_ptr<const WholePack> whole_pack;
 
   CpContext(CpGroup group_in, PackLayout layout_in) : group(group_in), layout(std::move(layout_in)) {}
 };

@@ -34,6 +34,21 @@ std::vector<RowOrigin> row_origins(const PackLayout& layout) {
   return origins;
 }
 
+std::vector<int64_t> rows_in_sequence(const PackLayout& layout) {
+  std::vector<int64_t> rows;
+  rows.reserve(static_cast<size_t>(layout.real_tokens()));
+  const int64_t size = layout.size();
+  for (const SampleShard& shard : layout.samples()) {
+    for (int64_t chunk = 0; chunk < 2 * size; ++chunk) {
+      const bool first = chunk < size;
+      const int64_t rank = first ? chunk : 2 * size - 1 - chunk;
+      const int64_t begin = rank * layout.local_tokens() + shard.local_begin + (first ? 0 : shard.chunk_tokens);
+      for (int64_t i = 0; i < shard.real_in_chunk(chunk); ++i) rows.push_back(begin + i);
+    }
+  }
+  return rows;
+}
+
 std::vector<int64_t> split_i64(const PackLayout& layout, std::span<const std::span<const int64_t>> full, int64_t pad) {
   return split<int64_t>(layout, full, pad);
 }

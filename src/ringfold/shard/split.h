@@ -27,4 +27,8 @@ struct RowOrigin {
 };
 std::vector<RowOrigin> row_origins(const PackLayout& layout);
 
+// Where the real tokens of the pack lie once the rows of all ranks are put one after another, rank 0 first: entry i is
+// the row of real token i, sample after sample in the order of their positions. The same on every rank.
+std::vector<int64_t> rows_in_sequence(const PackLayout& layout);
+
 }  // namespace ringfold

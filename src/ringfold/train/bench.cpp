@@ -190,7 +190,7 @@ LoadedFiles files_to_calibrate(const RunSettings& settings, const BenchSettings&
   require_writable(bench.calibrate, "--calibrate");
   packs_to_time(topology);
   LoadedFiles files;
-  files.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
+  files.config = config_of(settings);
   return files;
 }
 
@@ -272,7 +272,7 @@ int run_bench_policies(const RunSettings& settings, const BenchSettings& bench, 
     }
     if (!drawn) return load_files(settings, topology);
     LoadedFiles made;
-    made.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
+    made.config = config_of(settings);
     made.data = random_samples(bench, settings, topology, made.config.vocab_size);
     return made;
   });

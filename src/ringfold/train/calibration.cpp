@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -118,7 +117,7 @@ void print_table(const BenchSettings& bench, const std::vector<TimedPack>& timed
 }  // namespace
 
 std::vector<CalibrationPack> packs_to_time(const Topology& topology) {
-  const auto largest = static_cast<int>(std::bit_floor(static_cast<unsigned>(topology.lane_size())));
+  const int largest = topology.widest_cp();
   const int64_t longest = topology.max_context > 0 ? topology.max_context : topology.budget * largest;
   std::vector<CalibrationPack> packs;
   if (topology.budget > 0) packs = calibration_packs(largest, topology.budget, longest);

@@ -13,7 +13,8 @@ ModelShape model_shape(const ModelConfig& config) {
   return {.active_parameters = static_cast<double>(config.matrix_parameter_count()),
           .layers = static_cast<int>(config.num_hidden_layers),
           .query_width = static_cast<double>(config.num_attention_heads * config.head_dim),
-          .kv_width = static_cast<double>(config.num_key_value_heads * config.head_dim)};
+          .kv_width = static_cast<double>(config.num_key_value_heads * config.head_dim),
+          .kv_heads = static_cast<int>(config.num_key_value_heads)};
 }
 
 CostModel cost_model_of_run(const RunSettings& settings, const ModelConfig& config, const Topology& topology) {

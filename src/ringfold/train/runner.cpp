@@ -22,7 +22,9 @@ CpContextPtr make_context(const RunSettings& settings, const PlannedGroup& group
   auto context = std::make_shared<CpContext>(CpGroup{group.first_rank, group.cp_size.value(), index},
                                              PackLayout(group.lengths, group.cp_size.value(), index));
   context->exchange = place.exchange;
-  context->scheme = comm == CpCommType::kAllGather ? CpScheme::kAllGatherKv : CpScheme::kRing;
+  context->scheme = comm == CpCommType::kA2a         ? CpScheme::kAllToAll
+                    : comm == CpCommType::kAllGather ? CpScheme::kAllGatherKv
+                                                     : CpScheme::kRing;
   context->kernel = attention_kernel(settings);
   context->step = place.step;
   context->micro_step = place.micro_step;

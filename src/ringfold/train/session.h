@@ -41,7 +41,8 @@ struct Session {
 
 // Runs `prepare` (settings, files: everything that may be refused) on every rank, lets all ranks agree, then connects
 // the lane. When one rank is refused all of them throw, and the error is told once (mesh/failure.h).
-std::unique_ptr<Session> start_session(const RunSettings& settings, const std::function<void(const Session&)>& prepare);
+// `prepare` may derive the topology anew from what it reads.
+std::unique_ptr<Session> start_session(const RunSettings& settings, const std::function<void(Session&)>& prepare);
 
 // Runs the work of a parallel command and returns its exit code. A failure here is told to the other ranks before the
 // connections close.

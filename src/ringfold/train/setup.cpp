@@ -214,13 +214,19 @@ void require_writable(const std::string& file, const std::string& flag) {
                   file, folder.string()));
 }
 
-LoadedFiles load_files(const RunSettings& settings, const Topology& topology) {
+ModelConfig config_of(const RunSettings& settings) {
   if (settings.model_dir.empty() == settings.model_config.empty()) {
     throw UsageError(fmt::format(
         "[settings] --model '{}' and --model-config '{}': exactly one is needed. Hint: --model DIR for a Hugging Face "
         "folder, or --model-config FILE --init-seed N for random weights",
         settings.model_dir, settings.model_config));
   }
+  return load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
+}
+
+LoadedFiles load_files(const RunSettings& settings, const Topology& topology) {
+  LoadedFiles files;
+  files.config = config_of(settings);
   if (settings.data_file.empty()) throw UsageError("[settings] --data is missing. Hint: --data FILE.jsonl");
   check_objective(settings);
   for (const auto& [flag, beta] :
@@ -228,8 +234,6 @@ LoadedFiles load_files(const RunSettings& settings, const Topology& topology) {
     if (beta >= 0 && beta < 1) continue;
     throw UsageError(fmt::format("[settings] {}: got {}, expected at least 0 and below 1", flag, beta));
   }
-  LoadedFiles files;
-  files.config = load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
   std::shared_ptr<const Tokenizer> tokenizer;
   if (!settings.tokenizer_dir.empty()) {
     tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_dir(settings.tokenizer_dir));
@@ -253,7 +257,13 @@ std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelC
 StartedRun start_run(const RunSettings& settings, const std::function<LoadedFiles(const Topology&)>& load) {
   StartedRun run;
   CostModel cost;
-  run.session = start_session(settings, [&](const Session& session) {
+  run.session = start_session(settings, [&](Session& session) {
+    if (session.topology.cp_comm_type == CpCommType::kA2a) {
+      // All-to-all splits the heads: refused before data and weights are read.
+      const ModelConfig config = config_of(settings);
+      session.settings.parallel.heads = {config.num_attention_heads, config.num_key_value_heads};
+      session.topology = derive_topology(session.settings.parallel);
+    }
     run.files = load(session.topology);
     cost = cost_model_of_run(settings, run.files.config, session.topology);
     run.model = make_model(settings, run.files.config, session.device);

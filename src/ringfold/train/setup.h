@@ -23,6 +23,9 @@ struct LoadedFiles {
   std::optional<ReferenceWeights> reference;  // of --ref-load
 };
 
+// The config.json that --model or --model-config names; UsageError for neither or both.
+ModelConfig config_of(const RunSettings& settings);
+
 // Checks the settings that concern files and loads everything that can be refused, weights excepted.
 LoadedFiles load_files(const RunSettings& settings, const Topology& topology);
 
