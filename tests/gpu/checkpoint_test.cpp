@@ -7,6 +7,8 @@
 
 #include <filesystem>
 
+#include "ringfold/mesh/single_rank.h"
+
 namespace ringfold {
 namespace {
 
@@ -47,15 +49,17 @@ struct Training {
 
 TEST(CheckpointOnGpu, bf16_weights_and_fp32_masters_go_on_bit_by_bit) {
   const std::string folder = ::testing::TempDir() + "ringfold_gpu_checkpoint_" + std::to_string(getpid());
+  const LaneComms alone = single_rank_comms();
   for (const bool copied : {false, true}) {
     Training unbroken(5), resumed(99);
     for (int64_t step = 1; step <= 3; ++step) unbroken.step(step);
     CheckpointState state;
     state.step = copied ? 4 : 3;
-    const Checkpoint taken = capture_checkpoint(state, unbroken.model, unbroken.flat, unbroken.optimizer, {}, copied);
+    const Checkpoint taken =
+        capture_checkpoint(*alone.collectives, state, unbroken.model, unbroken.flat, unbroken.optimizer, {}, copied);
     for (const NamedTensor& tensor : taken.optimizer) EXPECT_EQ(tensor.value.is_cpu(), copied) << tensor.name;
     const std::string path = write_checkpoint(folder, taken);
-    restore_tensors(read_checkpoint(path), path, resumed.flat, resumed.optimizer);
+    restore_tensors(*alone.collectives, read_checkpoint(path), resumed.flat, resumed.optimizer);
     for (int64_t step = 4; step <= 5; ++step) {
       EXPECT_TRUE(at::equal(unbroken.flat.values(), resumed.flat.values()));
       EXPECT_TRUE(at::equal(unbroken.flat.masters(), resumed.flat.masters()));

@@ -80,6 +80,39 @@ TEST(Collectives, sums_are_right) {
   });
 }
 
+TEST(Collectives, reduce_scatter_and_all_gather_are_an_all_reduce) {
+  for (const int world : {2, 3, 4}) {
+    // The last spans several blocks of a slice.
+    for (const int64_t slice : {0, 1, 5, 1001, 1500007}) {
+      run_ranks(world, [&](RankContext& at) {
+        for (const auto type : {at::kFloat, at::kDouble}) {
+          at::Tensor whole = random_values(slice * world, type, at.rank.value());
+          at::Tensor sum = whole.clone();
+          at.collectives.all_reduce_sum(sum, "gradients");
+          at.collectives.reduce_scatter_sum(whole, "gradients");
+          const at::Tensor own = lane_slice(at.collectives, whole, at.rank.value());
+          EXPECT_TRUE(at::equal(own, lane_slice(at.collectives, sum, at.rank.value()))) << slice;
+          // What the other slices hold after the reduction does not matter.
+          for (int i = 0; i < world; ++i) {
+            if (i != at.rank.value()) lane_slice(at.collectives, whole, i).fill_(std::nan(""));
+          }
+          at.collectives.all_gather(whole, "weights");
+          EXPECT_TRUE(at::equal(whole, sum)) << world << " ranks, slices of " << slice;
+        }
+      });
+    }
+  }
+}
+
+TEST(Collectives, all_gather_takes_any_type) {
+  run_ranks(2, [](RankContext& at) {
+    at::Tensor weights = at::full({2, 3}, at.rank.value() + 0.5, at::kBFloat16);
+    at.collectives.all_gather(weights, "weights");
+    EXPECT_TRUE(at::equal(weights[0], at::full({3}, 0.5, at::kBFloat16)));
+    EXPECT_TRUE(at::equal(weights[1], at::full({3}, 1.5, at::kBFloat16)));
+  });
+}
+
 TEST(Collectives, max_broadcast_and_barrier) {
   run_ranks(4, [](RankContext& at) {
     at::Tensor values = at::full({3}, -1.0 - at.rank.value(), at::kDouble);
@@ -136,6 +169,8 @@ TEST(Collectives, one_rank_keeps_its_values) {
     at.collectives.all_reduce_sum(values, "gradients");
     at.collectives.all_reduce_max(values, "max");
     at.collectives.broadcast(values, LaneRank(0), "weights");
+    at.collectives.reduce_scatter_sum(values, "gradients");
+    at.collectives.all_gather(values, "weights");
     at.collectives.barrier("end");
     EXPECT_TRUE(values.isnan().all().item<bool>());
     EXPECT_EQ(at.collectives.all_gather_u64(9, "hash"), std::vector<uint64_t>{9});

@@ -19,7 +19,7 @@ TEST(Calibration, times_packs_of_every_size_and_all_ranks_agree) {
   run_ranks(4, [&](RankContext& at) {
     Session session = session_at(at, settings);
     DenseModel model(tiny_config(), at::kDouble, uint64_t{5});
-    FlatParameters flat(model.parameters());
+    FlatParameters flat(model.parameters(), shard_of(session.collectives()));
     TrainState state{model, flat};
     BenchSettings bench;
     bench.steps = 3;
@@ -90,7 +90,7 @@ TEST(Timeline, a_step_reports_start_and_end_of_each_pack) {
     Session session = session_at(at, settings);
     session.cost.fixed_us = 7e6;  // plans go by it
     DenseModel model(tiny_config(), at::kDouble, uint64_t{5});
-    FlatParameters flat(model.parameters());
+    FlatParameters flat(model.parameters(), shard_of(session.collectives()));
     TrainState state{model, flat};
     const StepBatch batch(data, {0, 1, 2, 3, 4, 5, 6, 7, 8}, settings.loss_aggregation);
     StepReport report = train_step(session, state, batch, 1, 0);

@@ -49,7 +49,7 @@ at::Tensor weights_after_steps(const std::function<void(int step, FlatParameters
     session.exchange = &at.exchange;
     session.reductions = &at.collectives;
     DenseModel model(tiny_config(), at::kDouble, uint64_t{5});
-    FlatParameters flat(model.parameters());
+    FlatParameters flat(model.parameters(), shard_of(session.collectives()));
     AdamW optimizer(flat, {0.9, 0.95, 1e-8, 0.1});
     TrainState state{model, flat, &optimizer};
     for (int step = 1; step <= 3; ++step) {
@@ -233,7 +233,7 @@ TEST(Case, pads_never_matter_even_when_their_embedding_is_not_a_number) {
     ModelConfig config = tiny_config();
     config.tie_word_embeddings = false;
     DenseModel model(config, at::kDouble, uint64_t{5});
-    FlatParameters flat(model.parameters());
+    FlatParameters flat(model.parameters(), shard_of(session.collectives()));
     flat.values().narrow(0, 0, config.hidden_size).fill_(std::numeric_limits<double>::quiet_NaN());
     TrainState state{model, flat, nullptr};
     const StepBatch batch(run.data, {0, 1, 2}, LossAggregation::kTokenMean);

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "ringfold/mesh/single_rank.h"
 #include "ringfold/train/checkpoint_saver.h"
 #include "ringfold/train/resume.h"
 #include "train/train_fixture.h"
@@ -37,9 +38,15 @@ struct Training {
     state.world_size = 2;
     state.packs_by_size = {{1, 7}, {4, 2}};
     state.facts = {{"--lr", "0.001"}, {"model config", "{\"a\": \"b\"}"}};
-    return capture_checkpoint(state, model, flat, optimizer, rl, copied);
+    return capture_checkpoint(*alone.collectives, state, model, flat, optimizer, rl, copied);
   }
 
+  void restore(const Checkpoint& checkpoint, const std::string& path) {
+    require_same_tensors(checkpoint, path, flat);
+    restore_tensors(*alone.collectives, checkpoint, flat, optimizer);
+  }
+
+  LaneComms alone = single_rank_comms();
   DenseModel model;
   FlatParameters flat;
   AdamW optimizer;
@@ -108,7 +115,7 @@ TEST_F(Checkpoints, a_restored_run_goes_on_bit_by_bit) {
     EXPECT_EQ(read.state.facts, unbroken.capture().state.facts);
     EXPECT_EQ(rl_fields_of(read.samples).old_log_probs, unbroken.rl.old_log_probs);
     EXPECT_EQ(rl_fields_of(read.samples).ref_log_probs, unbroken.rl.ref_log_probs);
-    restore_tensors(read, path, resumed.flat, resumed.optimizer);
+    resumed.restore(read, path);
     resumed.made = 3;
     for (int i = 0; i < 2; ++i) {
       EXPECT_TRUE(at::equal(unbroken.flat.values(), resumed.flat.values())) << dtype;
@@ -131,13 +138,13 @@ TEST_F(Checkpoints, copies_do_not_follow_the_run) {
   const Checkpoint copied = run.capture(true);
   run.step();
   Training other(at::kFloat, 99);
-  restore_tensors(copied, "copy", other.flat, other.optimizer);
+  other.restore(copied, "copy");
   EXPECT_TRUE(at::equal(other.flat.values(), before));
 }
 
 TEST_F(Checkpoints, another_model_is_refused_with_the_tensors_named) {
   Training run(at::kFloat), wide(at::kDouble);
-  EXPECT_THAT(message_of<DataError>([&] { restore_tensors(run.capture(), "PATH", wide.flat, wide.optimizer); }),
+  EXPECT_THAT(message_of<DataError>([&] { wide.restore(run.capture(), "PATH"); }),
               AllOf(HasSubstr("[checkpoint] PATH: got "), HasSubstr("tensors that are not the model's"),
                     HasSubstr("model.embed_tokens.weight Float [61, 16] instead of Double [61, 16]")));
 }

@@ -25,7 +25,7 @@ Outcomes train(const RunSettings& settings, bool ahead) {
   run_ranks(4, [&](RankContext& at) {
     Session session = session_at(at, settings);
     DenseModel model(tiny_config(), at::kDouble, uint64_t{5});
-    FlatParameters flat(model.parameters());
+    FlatParameters flat(model.parameters(), shard_of(session.collectives()));
     AdamW optimizer(flat, {});
     TrainState state{model, flat, &optimizer};
     const auto batch_of = [&](int64_t step) {

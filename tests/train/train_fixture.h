@@ -96,6 +96,7 @@ struct RunPlan {
   int steps = 1;  // optimizer steps on the same batch
   bool log_probs = true;
   bool update = false;
+  int64_t bucket_elements = FlatParameters::kBucketElements;
 };
 
 inline at::ScalarType dtype_of(const RunSettings& settings) {
@@ -105,7 +106,7 @@ inline at::ScalarType dtype_of(const RunSettings& settings) {
 // Runs the plan on one rank (thread) of the lane.
 inline RunOutcome run_on_rank(const RunPlan& run, Session& session) {
   DenseModel model(run.config, dtype_of(run.settings), uint64_t{5});
-  FlatParameters flat(model.parameters());
+  FlatParameters flat(model.parameters(), shard_of(session.collectives()), run.bucket_elements);
   AdamW optimizer(flat,
                   {run.settings.adam_beta1, run.settings.adam_beta2, run.settings.adam_eps, run.settings.weight_decay});
   TrainState state{model, flat, run.update ? &optimizer : nullptr};
@@ -132,6 +133,7 @@ inline RunOutcome run_on_rank(const RunPlan& run, Session& session) {
   }
   for (const auto& [size, packs] : outcome.metrics.cp_histogram) outcome.cp_sizes.push_back(size);
   outcome.rl = std::move(made);
+  flat.gather_gradients(session.collectives());
   outcome.gradients = flat.gradients().clone();
   outcome.weights = flat.values().clone();
   return outcome;
@@ -174,6 +176,7 @@ inline std::vector<RunOutcome> run_layouts(const std::vector<RunPlan>& runs) {
   for (const auto& other : outcomes) {
     for (size_t i = 0; i < runs.size(); ++i) {
       EXPECT_TRUE(at::equal(other[i].gradients, outcomes[0][i].gradients));
+      EXPECT_TRUE(at::equal(other[i].weights, outcomes[0][i].weights));
       EXPECT_EQ(other[i].loss, outcomes[0][i].loss);
       EXPECT_EQ(other[i].log_probs, outcomes[0][i].log_probs);
     }

@@ -23,10 +23,18 @@ class Collectives {
   virtual void all_reduce_sum(at::Tensor& values, std::string_view what) = 0;
   virtual void all_reduce_max(at::Tensor& values, std::string_view what) = 0;
   virtual void broadcast(at::Tensor& values, LaneRank root, std::string_view what) = 0;
+  // `values` is size() equal slices, the i-th of rank i; its length is a multiple of size(). After the first the own
+  // slice holds the sum of all ranks' and the other slices are undefined; after the second every rank has every rank's
+  // own slice. Both after one another are an all_reduce_sum, with its bits on the CPU.
+  virtual void reduce_scatter_sum(at::Tensor& values, std::string_view what) = 0;
+  virtual void all_gather(at::Tensor& values, std::string_view what) = 0;
   virtual void barrier(std::string_view what) = 0;
   // One value a rank, by lane rank.
   virtual std::vector<uint64_t> all_gather_u64(uint64_t value, std::string_view what) = 0;
   virtual std::vector<double> all_gather_double(double value, std::string_view what) = 0;
 };
+
+// Rank i's slice of what reduce_scatter_sum and all_gather take.
+at::Tensor lane_slice(const Collectives& collectives, const at::Tensor& values, int i);
 
 }  // namespace ringfold

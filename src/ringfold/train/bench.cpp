@@ -197,7 +197,7 @@ LoadedFiles files_to_calibrate(const RunSettings& settings, const BenchSettings&
 // All ranks; returns the exit code.
 int time_policies(Session& session, const RunSettings& settings, const BenchSettings& bench, const LoadedFiles& files,
                   DenseModel* model, bool json) {
-  FlatParameters flat(model->parameters());
+  FlatParameters flat(model->parameters(), shard_of(session.collectives()));
   std::optional<AdamW> optimizer;
   if (bench.update) optimizer.emplace(flat, AdamWOptions{});
   TrainState state{*model, flat, optimizer ? &*optimizer : nullptr};

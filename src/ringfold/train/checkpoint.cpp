@@ -22,21 +22,25 @@ constexpr const char *kOptimizerFile = "optimizer.safetensors", *kSamplesFile = 
 constexpr const char *kOldLogProbs = "old_log_probs", *kRefLogProbs = "ref_log_probs", *kCounts = ".counts";
 constexpr int kSchema = 1;
 
-// A flat tensor of the run, and the suffix of its parts in a checkpoint.
-struct FlatState {
+// Owned state of the run, and the suffix of its tensors in a checkpoint.
+struct OwnedState {
   const char* suffix;
-  at::Tensor flat;
+  at::Tensor& owned;
 };
 
-std::vector<FlatState> optimizer_state(FlatParameters& flat, const AdamW& optimizer) {
-  std::vector<FlatState> state = {{".exp_avg", optimizer.first_moment()}, {".exp_avg_sq", optimizer.second_moment()}};
-  if (!flat.masters().is_same(flat.values())) state.push_back({".master", flat.masters()});
+std::vector<OwnedState> optimizer_state(FlatParameters& flat, AdamW& optimizer) {
+  std::vector<OwnedState> state = {{".exp_avg", optimizer.first_moment()}, {".exp_avg_sq", optimizer.second_moment()}};
+  if (flat.has_masters()) state.push_back({".master", flat.masters()});
   return state;
 }
 
-void add_parts(const FlatParameters& parameters, const FlatState& state, bool copied, std::vector<NamedTensor>& to) {
-  const at::Tensor flat = copied ? state.flat.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true) : state.flat;
-  for (NamedTensor& part : parameters.parts_of(flat)) to.push_back({part.name + state.suffix, std::move(part.value)});
+at::Tensor host_copy(const at::Tensor& flat) {
+  return flat.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+}
+
+void add_parts(const FlatParameters& parameters, const at::Tensor& flat, const std::string& suffix,
+               std::vector<NamedTensor>& to) {
+  for (NamedTensor& part : parameters.parts_of(flat)) to.push_back({part.name + suffix, std::move(part.value)});
 }
 
 // Rows of unequal length as two flat tensors; none at all as no tensor.
@@ -85,26 +89,39 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-// Copies the tensors NAME + suffix into the parts of a flat tensor, and notes what does not fit.
-void copy_parts(const FlatParameters& parameters, const FlatState& to, std::map<std::string, const at::Tensor*>& from,
-                std::vector<std::string>& problems) {
-  for (const NamedTensor& part : parameters.parts_of(to.flat)) {
-    const std::string name = part.name + to.suffix;
-    const auto found = from.find(name);
-    if (found == from.end()) {
+using TensorsLeft = std::map<std::string, const at::Tensor*>;
+
+// Notes which of the tensors NAME + suffix do not fit the parameters; takes them out of `left`.
+void check_parts(const FlatParameters& parameters, const std::string& suffix, at::ScalarType type, TensorsLeft& left,
+                 std::vector<std::string>& problems) {
+  for (const FlatParameters::Segment& segment : parameters.segments()) {
+    const std::string name = segment.name + suffix;
+    const auto found = left.find(name);
+    if (found == left.end()) {
       problems.push_back(name + " missing");
       continue;
     }
     const at::Tensor& value = *found->second;
-    if (value.sizes() != part.value.sizes() || value.scalar_type() != part.value.scalar_type()) {
+    if (value.sizes() != segment.shape || value.scalar_type() != type) {
       problems.push_back(fmt::format("{} {} [{}] instead of {} [{}]", name, at::toString(value.scalar_type()),
-                                     fmt::join(value.sizes(), ", "), at::toString(part.value.scalar_type()),
-                                     fmt::join(part.value.sizes(), ", ")));
-    } else {
-      part.value.copy_(value);
+                                     fmt::join(value.sizes(), ", "), at::toString(type),
+                                     fmt::join(segment.shape, ", ")));
     }
-    from.erase(found);
+    left.erase(found);
   }
+}
+
+// The tensors NAME + suffix in parameter order; nothing where the checkpoint is another rank's.
+std::vector<NamedTensor> parts_with(const std::string& suffix, const FlatParameters& parameters,
+                                    const std::vector<NamedTensor>& tensors) {
+  std::map<std::string, const NamedTensor*> by_name;
+  for (const NamedTensor& tensor : tensors) by_name[tensor.name] = &tensor;
+  std::vector<NamedTensor> parts;
+  if (tensors.empty()) return parts;
+  for (const FlatParameters::Segment& segment : parameters.segments()) {
+    parts.push_back(*by_name.at(segment.name + suffix));
+  }
+  return parts;
 }
 
 }  // namespace
@@ -145,14 +162,21 @@ CheckpointState parse_checkpoint_state(const std::string& text, const std::strin
              "take another checkpoint: --resume PATH");
 }
 
-Checkpoint capture_checkpoint(CheckpointState state, const DenseModel& model, FlatParameters& flat,
-                              const AdamW& optimizer, const RlFields& rl, bool copied) {
+Checkpoint capture_checkpoint(Collectives& lane, CheckpointState state, const DenseModel& model, FlatParameters& flat,
+                              AdamW& optimizer, const RlFields& rl, bool copied) {
   Checkpoint checkpoint;
+  const bool is_main = lane.rank() == LaneRank(0);
+  for (const OwnedState& part : optimizer_state(flat, optimizer)) {
+    const at::Tensor whole = lane.size() > 1 ? flat.gather_state(lane, part.owned)
+                             : copied        ? host_copy(part.owned)
+                                             : part.owned;
+    if (is_main) add_parts(flat, whole, part.suffix, checkpoint.optimizer);
+  }
+  if (!is_main) return checkpoint;
   checkpoint.state = std::move(state);
   checkpoint.state.optimizer_steps = optimizer.steps();
   checkpoint.config_json = exported_config(model);
-  add_parts(flat, {"", flat.values()}, copied, checkpoint.weights);
-  for (const FlatState& part : optimizer_state(flat, optimizer)) add_parts(flat, part, copied, checkpoint.optimizer);
+  add_parts(flat, copied ? host_copy(flat.values()) : flat.values(), "", checkpoint.weights);
   pack_rows(kOldLogProbs, rl.old_log_probs, checkpoint.samples);
   pack_rows(kRefLogProbs, rl.ref_log_probs, checkpoint.samples);
   return checkpoint;
@@ -187,26 +211,39 @@ Checkpoint read_checkpoint(const std::string& path) {
   return checkpoint;
 }
 
-void restore_tensors(const Checkpoint& checkpoint, const std::string& path, FlatParameters& flat, AdamW& optimizer) {
-  const c10::NoGradGuard no_grad;
-  std::map<std::string, const at::Tensor*> left;
+void require_same_tensors(const Checkpoint& checkpoint, const std::string& path, FlatParameters& flat) {
+  TensorsLeft left;
   for (const NamedTensor& tensor : checkpoint.weights) left[tensor.name] = &tensor.value;
   for (const NamedTensor& tensor : checkpoint.optimizer) left[tensor.name] = &tensor.value;
   std::vector<std::string> problems;
-  copy_parts(flat, {"", flat.values()}, left, problems);
-  for (const FlatState& part : optimizer_state(flat, optimizer)) copy_parts(flat, part, left, problems);
+  const at::ScalarType wide = flat.masters().scalar_type();
+  check_parts(flat, "", flat.values().scalar_type(), left, problems);
+  for (const char* suffix : {".exp_avg", ".exp_avg_sq"}) check_parts(flat, suffix, wide, left, problems);
+  if (flat.has_masters()) check_parts(flat, ".master", wide, left, problems);
   for (const auto& [name, value] : left) problems.push_back(name + " extra");
-  if (!problems.empty()) {
-    constexpr size_t kShown = 5;
-    const size_t shown = std::min(kShown, problems.size());
-    throw DataError(
-        fmt::format("[{}] {}: got {} tensors that are not the model's ({}{}), expected those of this model "
-                    "and --dtype. Hint: resume with the model that the checkpoint is of",
-                    kComponent, path, problems.size(),
-                    fmt::join(problems.begin(), problems.begin() + static_cast<ptrdiff_t>(shown), "; "),
-                    shown < problems.size() ? "; ..." : ""));
+  if (problems.empty()) return;
+  constexpr size_t kShown = 5;
+  const size_t shown = std::min(kShown, problems.size());
+  throw DataError(
+      fmt::format("[{}] {}: got {} tensors that are not the model's ({}{}), expected those of this model "
+                  "and --dtype. Hint: resume with the model that the checkpoint is of",
+                  kComponent, path, problems.size(),
+                  fmt::join(problems.begin(), problems.begin() + static_cast<ptrdiff_t>(shown), "; "),
+                  shown < problems.size() ? "; ..." : ""));
+}
+
+void restore_tensors(Collectives& lane, const Checkpoint& checkpoint, FlatParameters& flat, AdamW& optimizer) {
+  const c10::NoGradGuard no_grad;
+  const std::vector<NamedTensor> saved = parts_with("", flat, checkpoint.weights), own = flat.parts_of(flat.values());
+  for (size_t i = 0; i < saved.size(); ++i) own[i].value.copy_(saved[i].value);
+  at::Tensor bytes = flat.values().view(at::kByte);
+  lane.broadcast(bytes, LaneRank(0), "checkpoint");
+  for (const OwnedState& part : optimizer_state(flat, optimizer)) {
+    flat.scatter_state(lane, parts_with(part.suffix, flat, checkpoint.optimizer), part.owned);
   }
-  optimizer.set_steps(checkpoint.state.optimizer_steps);
+  at::Tensor steps = at::full({1}, checkpoint.state.optimizer_steps, at::kLong);
+  lane.broadcast(steps, LaneRank(0), "checkpoint");
+  optimizer.set_steps(steps.item<int64_t>());
 }
 
 RlFields rl_fields_of(const std::vector<NamedTensor>& samples) {

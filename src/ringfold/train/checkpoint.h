@@ -41,10 +41,11 @@ struct Checkpoint {
   std::vector<NamedTensor> samples;
 };
 
-// The run as it is. The tensors are views of the run's own, or with `copied` copies on the host that later steps do not
-// change.
-Checkpoint capture_checkpoint(CheckpointState state, const DenseModel& model, FlatParameters& flat,
-                              const AdamW& optimizer, const RlFields& rl, bool copied);
+// The run as it is, whole on rank 0; every rank of the lane calls it, for its part of the optimizer's state. That state
+// is copied to rank 0's host memory, but on a lane of one, where it is, like the weights, views of the run's own, or
+// with `copied` copies on the host that later steps do not change.
+Checkpoint capture_checkpoint(Collectives& lane, CheckpointState state, const DenseModel& model, FlatParameters& flat,
+                              AdamW& optimizer, const RlFields& rl, bool copied);
 
 // FOLDER/step_N; returns its path. RunErrors say what went wrong; nothing half is left (checkpoint_files.h).
 std::string write_checkpoint(const std::string& folder, const Checkpoint& checkpoint,
@@ -53,9 +54,10 @@ std::string write_checkpoint(const std::string& folder, const Checkpoint& checkp
 // Verifies every file, then reads. DataError names the file that is missing or damaged.
 Checkpoint read_checkpoint(const std::string& path);
 
-// Puts the values into a run's tensors, bit for bit. DataError lists tensors that are missing, extra or of another
-// shape; `path` is what it names.
-void restore_tensors(const Checkpoint& checkpoint, const std::string& path, FlatParameters& flat, AdamW& optimizer);
+// DataError lists tensors that are missing, extra or of another shape than the run's; `path` is what it names.
+void require_same_tensors(const Checkpoint& checkpoint, const std::string& path, FlatParameters& flat);
+// Puts the values of such a checkpoint, rank 0's, into the tensors of every rank, bit for bit. Every rank calls it.
+void restore_tensors(Collectives& lane, const Checkpoint& checkpoint, FlatParameters& flat, AdamW& optimizer);
 // Old and reference log-probs, by sample; empty where the checkpoint has none (SFT).
 RlFields rl_fields_of(const std::vector<NamedTensor>& samples);
 

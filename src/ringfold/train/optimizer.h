@@ -1,56 +1,14 @@
-// Parameters, gradients and AdamW state in flat buffers, in parameter order.
+// AdamW on the parts of the flat parameters that this rank owns (flat_parameters.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <vector>
 
 #include "ringfold/kernels/fused.h"
-#include "ringfold/models/qwen3/model.h"
+#include "ringfold/train/flat_parameters.h"
 
 namespace ringfold {
-
-// Makes every parameter and its gradient a view of one flat buffer each, so that one reduction, one norm and one update
-// cover the model. The backward accumulates into the views in place. Weights of half precision have gradients and
-// master weights of fp32; for other types the weights are the masters.
-class FlatParameters {
- public:
-  explicit FlatParameters(std::vector<Parameter>& parameters);
-
-  at::Tensor& gradients() { return gradients_; }
-  at::Tensor& values() { return values_; }
-  at::Tensor& masters() { return masters_; }
-  // Copies the masters into the weights that the model reads.
-  void publish_masters();
-  void zero_gradients();
-  // Frees the gradients and takes masters beside the weights to the host; the model runs forward as before. wake()
-  // gives all back: gradients of zeros, masters bit for bit. Both may be called in any order, any number of times.
-  void sleep();
-  void wake();
-  // Views of a flat tensor in parameter order, by parameter.
-  std::vector<NamedTensor> parts_of(const at::Tensor& flat) const;
-  std::vector<NamedTensor> named_gradients() const { return parts_of(gradients_); }
-  // Global L2 norm of the gradient, accumulated in fp64.
-  double gradient_norm() const;
-
-  struct Segment {
-    std::string name;
-    int64_t begin = 0;
-    int64_t size = 0;
-    std::vector<int64_t> shape;
-    bool weight_decay = true;
-  };
-  const std::vector<Segment>& segments() const { return segments_; }
-
- private:
-  void attach_gradients();
-
-  std::vector<Segment> segments_;
-  std::vector<at::Tensor> leaves_;  // the model's parameters
-  bool asleep_ = false;
-  at::Tensor values_, masters_, gradients_;
-};
 
 struct AdamWOptions {
   double beta1 = 0.9;
@@ -64,20 +22,22 @@ struct AdamWOptions {
 class AdamW {
  public:
   AdamW(FlatParameters& parameters, const AdamWOptions& options);
-  // Applies gradients() * gradient_scale. The step count for the bias correction counts calls.
+  // Updates the owned parts by gradients() * gradient_scale; FlatParameters::gather_values then makes the weights whole.
+  // The step count for the bias correction counts calls.
   void step(double lr, double gradient_scale);
   // Takes the moments to the host, and back bit for bit; as FlatParameters.
   void sleep();
   void wake();
 
-  // The state that a checkpoint holds; flat, in parameter order.
+  // The state that a checkpoint holds: owned state, in the order of owned_parts().
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }
-  const at::Tensor& first_moment() const { return first_moment_; }
-  const at::Tensor& second_moment() const { return second_moment_; }
+  at::Tensor& first_moment() { return first_moment_; }
+  at::Tensor& second_moment() { return second_moment_; }
 
  private:
-  void step_on_gpu(const fused::AdamWCall& call);
+  void step_on_gpu(const FlatParameters::OwnedPart& part, const fused::AdamWCall& call);
+  void step_on_cpu(const FlatParameters::OwnedPart& part, const fused::AdamWCall& call, double root_correction2);
 
   FlatParameters& parameters_;
   AdamWOptions options_;

@@ -89,6 +89,7 @@ Outcome layout_outcome(Session& session, TrainState& state, const StepBatch& bat
     outcome.log_probs.insert(outcome.log_probs.end(), scores.log_probs.begin(), scores.log_probs.end());
   }
   const StepReport report = train_step(session, state, batch, 1, 0);
+  state.flat.gather_gradients(session.collectives());
   outcome.loss = report.sums.loss;
   outcome.gradients = state.flat.gradients().cpu().clone();
   std::map<int, int> packs;
@@ -177,7 +178,7 @@ void print_report(const ParityReport& report, const std::string& dtype, bool jso
 // All ranks; returns the exit code.
 int check_layout(Session& session, const RunSettings& settings, const LoadedFiles& files, DenseModel* model,
                  bool json) {
-  FlatParameters flat(model->parameters());
+  FlatParameters flat(model->parameters(), shard_of(session.collectives()));
   TrainState state{*model, flat};
 
   const auto count = static_cast<int64_t>(files.data.samples.size());

@@ -168,11 +168,6 @@ void broadcast_rows(Collectives& collectives, std::vector<std::vector<double>>& 
   }
 }
 
-void broadcast_bits(Collectives& collectives, const at::Tensor& flat) {
-  at::Tensor bytes = flat.view(at::kByte);
-  collectives.broadcast(bytes, LaneRank(0), "checkpoint");
-}
-
 }  // namespace
 
 std::string checkpoints_folder(const std::string& output_dir) {
@@ -205,7 +200,7 @@ Resumed resume_run(Session& session, const std::optional<ResumePoint>& point,
   if (point) {
     try {
       require_same_training(*point, facts);
-      restore_tensors(point->checkpoint, point->path, flat, optimizer);
+      require_same_tensors(point->checkpoint, point->path, flat);
       resumed.step = point->checkpoint.state.step;
       resumed.packs_by_size = point->checkpoint.state.packs_by_size;
       resumed.rl = rl_fields_of(point->checkpoint.samples);
@@ -220,15 +215,11 @@ Resumed resume_run(Session& session, const std::optional<ResumePoint>& point,
     if (refusal) std::rethrow_exception(refusal);
     throw ReportedElsewhere(ExitCode::kUsage);
   }
-  at::Tensor counts = at::tensor({resumed.step, optimizer.steps()}, at::kLong);
-  collectives.broadcast(counts, LaneRank(0), "checkpoint");
-  resumed.step = counts[0].item<int64_t>();
+  at::Tensor step = at::full({1}, resumed.step, at::kLong);
+  collectives.broadcast(step, LaneRank(0), "checkpoint");
+  resumed.step = step.item<int64_t>();
   if (resumed.step == 0) return resumed;
-  optimizer.set_steps(counts[1].item<int64_t>());
-  broadcast_bits(collectives, flat.values());
-  if (!flat.masters().is_same(flat.values())) broadcast_bits(collectives, flat.masters());
-  broadcast_bits(collectives, optimizer.first_moment());
-  broadcast_bits(collectives, optimizer.second_moment());
+  restore_tensors(collectives, point ? point->checkpoint : Checkpoint(), flat, optimizer);
   broadcast_rows(collectives, resumed.rl.old_log_probs);
   broadcast_rows(collectives, resumed.rl.ref_log_probs);
   return resumed;

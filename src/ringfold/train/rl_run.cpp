@@ -69,7 +69,7 @@ class RlRun {
         files_(files),
         model_(model),
         reward_(reward),
-        flat_(model.parameters()),
+        flat_(model.parameters(), shard_of(session.collectives())),
         optimizer_(flat_, {settings_.adam_beta1, settings_.adam_beta2, settings_.adam_eps, settings_.weight_decay}),
         state_{model, flat_, &optimizer_} {
     // The policy moves away from the start, so that the start is kept; of a resumed run too, whose weights come later.

@@ -65,23 +65,6 @@ std::string human_count(double value) {
   return fmt::format("{:.0f}", value);
 }
 
-// Weights, gradients, two optimizer moments, and the activations of one full pack that a step keeps (no recompute:
-// what autograd saves of a dense layer, about 14 hidden-sized and 4 FFN-sized rows a token).
-double memory_estimate_bytes(const Session& session, const ModelConfig& config, int64_t longest) {
-  const double element = session.settings.dtype == "float64" ? 8 : session.settings.dtype == "bfloat16" ? 2 : 4;
-  // Half precision keeps fp32 masters beside the weights, and gradients and moments in fp32.
-  const double state_bytes = element == 2 ? 2 + 4 * 4 : 4 * element;
-  const double states = state_bytes * static_cast<double>(config.parameter_count());
-  const double rows = static_cast<double>(session.topology.budget > 0 ? session.topology.budget : longest);
-  const double row_values =
-      session.settings.recompute == "full"
-          ? static_cast<double>(config.hidden_size)
-          : 14.0 * static_cast<double>(config.hidden_size) + 4.0 * static_cast<double>(config.intermediate_size);
-  const double logits =
-      static_cast<double>(session.settings.log_prob_chunk_tokens * config.vocab_size) * 3 * std::max(element, 4.0);
-  return states + rows * row_values * static_cast<double>(config.num_hidden_layers) * element + logits;
-}
-
 }  // namespace
 
 std::string weights_fact(const std::vector<at::Tensor>& weights) {
@@ -186,8 +169,7 @@ void print_startup(const Session& session, const LoadedFiles& files) {
       {"model",
        fmt::format("{} parameters, {}, {} layers", human_count(static_cast<double>(files.config.parameter_count())),
                    session.settings.dtype, files.config.num_hidden_layers)},
-      {"memory estimate",
-       fmt::format("{:.2f} GB a rank", memory_estimate_bytes(session, files.config, files.data.longest()) / 1e9)},
+      {"memory estimate", to_text(memory_of_run(session, files), t.lane_size())},
       {"data", fmt::format("{} samples, {} tokens, longest {}", files.data.samples.size(),
                            human_count(static_cast<double>(files.data.total_tokens())), files.data.longest())},
   };
@@ -201,6 +183,11 @@ void print_startup(const Session& session, const LoadedFiles& files) {
 }
 
 }  // namespace
+
+MemoryEstimate memory_of_run(const Session& session, const LoadedFiles& files) {
+  return estimate_memory(session.settings, session.topology, files.config, files.data.longest(),
+                         files.data.total_tokens());
+}
 
 int64_t longest_accepted(const Topology& topology) {
   return topology.max_context > 0 ? topology.max_context : topology.budget * topology.max_cp;

@@ -10,6 +10,7 @@
 
 #include "ringfold/data/sample.h"
 #include "ringfold/models/qwen3/model.h"
+#include "ringfold/train/memory_estimate.h"
 #include "ringfold/train/reference_weights.h"
 #include "ringfold/train/session.h"
 #include "ringfold/train/settings.h"
@@ -48,6 +49,8 @@ struct StartedRun {
 
 // `load` checks the command's own settings and returns its files (load_files); what it throws ends every rank.
 StartedRun start_run(const RunSettings& settings, const std::function<LoadedFiles(const Topology&)>& load);
+
+MemoryEstimate memory_of_run(const Session& session, const LoadedFiles& files);
 
 // Longest sample accepted: --rollout-max-context-len, else what the largest pack holds; 0: no limit.
 int64_t longest_accepted(const Topology& topology);

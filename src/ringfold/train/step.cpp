@@ -144,7 +144,7 @@ StepReport train_step(Session& session, TrainState& state, PreparedStep& prepare
 
   session.enter("reduction", step);
   // The reduction starts after this rank's last CP exchange of the step (spec 4). One sum over the lane, no factor.
-  session.collectives().all_reduce_sum(state.flat.gradients(), "gradients");
+  state.flat.reduce_gradients(session.collectives());
   StepReport report;
   report.plan = std::move(prepared.planned.plan);
   report.plan_ms = prepared.planned.plan_ms;
@@ -153,7 +153,7 @@ StepReport train_step(Session& session, TrainState& state, PreparedStep& prepare
                   "the ranks together counted another number of loss tokens than the batch has");
 
   session.enter("update", step);
-  report.grad_norm = state.flat.gradient_norm();
+  report.grad_norm = state.flat.gradient_norm(session.collectives());
   if (!std::isfinite(report.grad_norm) || !std::isfinite(report.sums.loss)) {
     // Every rank has the same sums; rank 0 tells.
     if (session.lane_rank != LaneRank(0)) throw ReportedElsewhere(ExitCode::kFailure);
@@ -165,6 +165,7 @@ StepReport train_step(Session& session, TrainState& state, PreparedStep& prepare
   if (state.on_gradients) state.on_gradients(step);
   if (batch.weights.loss_tokens > 0 && state.optimizer != nullptr) {
     state.optimizer->step(lr, clip_factor(report.grad_norm, session.settings.clip_grad));
+    state.flat.gather_values(session.collectives());
     report.updated = true;
   }
   synchronize(session.device);

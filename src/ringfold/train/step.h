@@ -21,7 +21,7 @@ struct TrainState {
   DenseModel& model;
   FlatParameters& flat;
   AdamW* optimizer = nullptr;  // null: gradients only (parity, benchmarks)
-  // Called with the reduced gradients, before clipping (--dump-gradients).
+  // Called on every rank when the gradients are reduced, before clipping (--dump-gradients).
   std::function<void(int64_t step)> on_gradients = nullptr;
 };
 
@@ -42,8 +42,8 @@ struct StepReport {
 // are local until reduced. `packs` gets a begin and an end for each of them.
 LossSums run_packs(Session& session, TrainState& state, const PreparedStep& prepared, int64_t step, StreamTimer& packs);
 
-// The whole step: the ranks compare plans, packs, one reduction over the lane, clip, update. Its plan goes to the
-// report.
+// The whole step: the ranks compare plans, packs, one reduction over the lane, clip, update of the owned parts, weights
+// to all. Gradients are left reduced, not gathered (flat_parameters.h). Its plan goes to the report.
 StepReport train_step(Session& session, TrainState& state, PreparedStep& prepared, int64_t step, double lr);
 // The same, prepared on the spot.
 StepReport train_step(Session& session, TrainState& state, const StepBatch& batch, int64_t step, double lr);

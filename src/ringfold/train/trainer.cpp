@@ -57,14 +57,15 @@ class TrainingRun {
         files_(files),
         settings_(session.settings),
         model_(model),
-        flat_(model.parameters()),
+        flat_(model.parameters(), shard_of(session.collectives())),
         optimizer_(flat_, {settings_.adam_beta1, settings_.adam_beta2, settings_.adam_eps, settings_.weight_decay}),
         state_{model, flat_, &optimizer_} {
-    if (session.is_main() && !settings_.dump_gradients.empty()) {
-      state_.on_gradients = [this](int64_t step) {
-        if (step == first_step_) write_safetensors(settings_.dump_gradients, flat_.named_gradients());
-      };
-    }
+    if (settings_.dump_gradients.empty()) return;
+    state_.on_gradients = [this](int64_t step) {
+      if (step != first_step_) return;
+      flat_.gather_gradients(session_.collectives());
+      if (session_.is_main()) write_safetensors(settings_.dump_gradients, flat_.named_gradients());
+    };
   }
 
   // From `point` (rank 0's), or from step 1.
@@ -91,6 +92,7 @@ class TrainingRun {
   int64_t first_step_ = 1;
   std::vector<std::pair<std::string, std::string>> facts_;  // for checkpoints
   std::map<int, int64_t> packs_by_size_;
+  int64_t peak_memory_bytes_ = 0;  // largest over ranks and steps
   // Rank 0.
   std::unique_ptr<MetricsFile> metrics_file_, eval_file_, timelines_;
   std::unique_ptr<EventFile> events_;
@@ -126,6 +128,7 @@ StepMetrics TrainingRun::run_step(int64_t step, int64_t total, int64_t last) {
   metrics.lr = lr;
   metrics.epoch = prepared.epochs_done;
   for (const auto& [size, packs] : metrics.cp_histogram) packs_by_size_[size] += packs;
+  peak_memory_bytes_ = std::max(peak_memory_bytes_, report.peak_memory_bytes);
   if (session_.is_main()) {
     if (settings_.dump_plans) write_plan(session_, step, report.plan);
     timelines_->append(to_json_line(make_timeline(step, 1e3 * report.step_ms, report.plan, report.pack_us)));
@@ -146,15 +149,17 @@ void TrainingRun::evaluate_after(int64_t step) {
 
 void TrainingRun::save_after(int64_t step) {
   session_.enter("saving", step);
+  CheckpointState state;
+  state.step = step;
+  state.world_size = session_.env.world_size;
+  state.packs_by_size = packs_by_size_;
+  state.facts = facts_;
+  Checkpoint checkpoint = capture_checkpoint(session_.collectives(), std::move(state), model_, flat_, optimizer_, rl_,
+                                             settings_.async_save);
   if (session_.is_main()) {
     // A checkpoint's steps shall be in the records on the disk.
     for (const std::string& records : record_files(settings_.output_dir)) flush_file(records);
-    CheckpointState state;
-    state.step = step;
-    state.world_size = session_.env.world_size;
-    state.packs_by_size = packs_by_size_;
-    state.facts = facts_;
-    saver_->save(capture_checkpoint(std::move(state), model_, flat_, optimizer_, rl_, settings_.async_save));
+    saver_->save(std::move(checkpoint));
   }
   require_saved();
 }
@@ -223,6 +228,9 @@ int TrainingRun::run(std::optional<ResumePoint> point) {
                           settings_.output_dir));
   }
   warn_if_single_size(session_, packs_by_size_);
+  if (session_.is_main() && !session_.device.is_cpu() && peak_memory_bytes_ > 0) {
+    compare_with_peak(memory_of_run(session_, files_), peak_memory_bytes_);
+  }
   session_.collectives().barrier("end of the run");
   if (signal != 0 && session_.is_main()) {
     log::warning(fmt::format("stopped by signal {} after a whole step; the weights were written", signal));

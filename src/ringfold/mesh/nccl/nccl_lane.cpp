@@ -188,6 +188,19 @@ class NcclCollectives : public Collectives {
     options.rootRank = root.value();
     run(what, [&] { return lane_->reduce().broadcast(tensors, options); });
   }
+  // In place, which NCCL allows where the own slice lies at its own place in the whole.
+  void reduce_scatter_sum(at::Tensor& values, std::string_view what) override {
+    if (!values.is_cuda()) return host_->reduce_scatter_sum(values, what);
+    RINGFOLD_ASSERT(values.is_contiguous(), "collectives take contiguous tensors");
+    at::Tensor own = lane_slice(*this, values, rank().value()), whole = values.detach().view({-1});
+    run(what, [&] { return lane_->reduce()._reduce_scatter_base(own, whole, c10d::ReduceScatterOptions()); });
+  }
+  void all_gather(at::Tensor& values, std::string_view what) override {
+    if (!values.is_cuda()) return host_->all_gather(values, what);
+    RINGFOLD_ASSERT(values.is_contiguous(), "collectives take contiguous tensors");
+    at::Tensor own = lane_slice(*this, values, rank().value()), whole = values.detach().view({-1});
+    run(what, [&] { return lane_->reduce()._allgather_base(whole, own, c10d::AllgatherOptions()); });
+  }
   void barrier(std::string_view what) override {
     synchronize(lane_->device());
     lane_->watch().check();
