@@ -25,7 +25,7 @@ ringfold="$bundle/ringfold-cuda"
 log="$out/gpu_check.log" table="$out/gpu_check.txt"
 work="$(mktemp -d)"
 : >"$log"; : >"$table"
-gpus="$(nvidia-smi -L | wc -l)"
+gpus="${RINGFOLD_GPUS:-$(nvidia-smi -L | wc -l)}"
 {
   echo "commit $(cat "$bundle/commit" 2>/dev/null)"
   nvidia-smi --query-gpu=name,driver_version,clocks.sm,power.limit --format=csv,noheader

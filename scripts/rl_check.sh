@@ -28,7 +28,7 @@ if [ $device = cuda ]; then
   LD_LIBRARY_PATH="$bundle/lib:$torch/lib$(printf ':%s' "$torch"/../nvidia/*/lib)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   export LD_LIBRARY_PATH NCCL_NVLS_ENABLE=0 PYTORCH_CUDA_ALLOC_CONF="${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}"
   ringfold="$bundle/ringfold-cuda" config="$bundle/models/qwen3_0_6b.json"
-  ranks="$(nvidia-smi -L | wc -l)" context=16384 shrink=1 dtype=bfloat16 recompute=selective
+  ranks="${RINGFOLD_GPUS:-$(nvidia-smi -L | wc -l)}" context=16384 shrink=1 dtype=bfloat16 recompute=selective
   git_commit="$(cat "$bundle/commit")"
 else
   ringfold="$here/../build/dev/apps/ringfold/ringfold" config="$here/../bench/models/tiny.json"

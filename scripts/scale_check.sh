@@ -13,7 +13,7 @@ if [ $device = cuda ]; then
   LD_LIBRARY_PATH="$bundle/lib:$torch/lib$(printf ':%s' "$torch"/../nvidia/*/lib)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   export LD_LIBRARY_PATH NCCL_NVLS_ENABLE=0 PYTORCH_CUDA_ALLOC_CONF="${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}"
   ringfold="$bundle/ringfold-cuda" models="$bundle/models" scripts="$bundle"
-  ranks="$(nvidia-smi -L | wc -l)"
+  ranks="${RINGFOLD_GPUS:-$(nvidia-smi -L | wc -l)}"
   git_commit="$(cat "$bundle/commit")"
 else
   ringfold="$here/../build/dev/apps/ringfold/ringfold" models="$here/../bench/models" scripts="$here"
