@@ -121,12 +121,10 @@ struct Mode {
   AttentionKernel kernel = AttentionKernel::kFlash;
 };
 
-inline const std::vector<Mode> kModes = {{CpScheme::kRing, AttentionKernel::kFlash},
-                                         {CpScheme::kRing, AttentionKernel::kReference},
-                                         {CpScheme::kAllGatherKv, AttentionKernel::kFlash},
-                                         {CpScheme::kAllGatherKv, AttentionKernel::kReference},
-                                         {CpScheme::kAllToAll, AttentionKernel::kFlash},
-                                         {CpScheme::kAllToAll, AttentionKernel::kReference}};
+inline const std::vector<Mode> kModes = {
+    {CpScheme::kRing, AttentionKernel::kFlash},        {CpScheme::kRing, AttentionKernel::kReference},
+    {CpScheme::kAllGatherKv, AttentionKernel::kFlash}, {CpScheme::kAllGatherKv, AttentionKernel::kReference},
+    {CpScheme::kAllToAll, AttentionKernel::kFlash},    {CpScheme::kAllToAll, AttentionKernel::kReference}};
 
 // Those that the heads allow in groups of c.
 inline std::vector<Mode> modes_for(Heads heads, int c) {

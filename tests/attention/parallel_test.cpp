@@ -45,8 +45,8 @@ TEST_P(AttentionParallel, equals_one_rank_on_awkward_lengths) {
   });
 }
 
-// As many KV heads as ranks, more, fewer, and one: a rank's query heads meet theirs, and what several ranks found for one
-// KV head adds up.
+// As many KV heads as ranks, more, fewer, and one: a rank's query heads meet theirs, and what several ranks found for
+// one KV head adds up.
 TEST_P(AttentionParallel, all_to_all_splits_grouped_heads_both_ways) {
   const int c = GetParam();
   run_ranks(c, [&](RankContext& at) {

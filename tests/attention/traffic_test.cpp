@@ -100,7 +100,8 @@ TEST(AttentionTraffic, all_to_all_is_two_exchanges_of_one_buffer_a_peer) {
   const AttentionCase data({8, 3}, {4, 2, 4}, 3);
   run_ranks(4, [&](RankContext& at) {
     NotingExchange noting(at.exchange);
-    const CpContextPtr context = make_context(data.lengths, at.group(4), &noting, {CpScheme::kAllToAll, AttentionKernel::kFlash});
+    const CpContextPtr context =
+        make_context(data.lengths, at.group(4), &noting, {CpScheme::kAllToAll, AttentionKernel::kFlash});
     const at::Tensor q = local_rows(data.q, context->layout, at::kDouble, 0).requires_grad_(true);
     const at::Tensor k = local_rows(data.k, context->layout, at::kDouble, 0);
     const at::Tensor out = cp_attention(q, k, k, context, 0, kScale);

@@ -157,14 +157,15 @@ TEST_F(Train, all_to_all_splits_the_heads_or_refuses_before_it_reads_data) {
     write("config.json", std::string(config).replace(config.find(four), four.size(), heads));
   };
   with_heads("\"num_attention_heads\":3,\"num_key_value_heads\":3");
-  expect_refused(launch({"train", "--cp-comm-type", "a2a", "--data", at("nowhere.jsonl"), "--output-dir", at("out")}), 2,
-                 "--cp-comm-type a2a splits the model's heads among the ranks of a group: got num_attention_heads=3 and "
-                 "num_key_value_heads=3 with cp=2 (derived");
+  expect_refused(
+      launch({"train", "--cp-comm-type", "a2a", "--data", at("nowhere.jsonl"), "--output-dir", at("out")}), 2,
+      "--cp-comm-type a2a splits the model's heads among the ranks of a group: got num_attention_heads=3 and "
+      "num_key_value_heads=3 with cp=2 (derived");
   // On four ranks with S = 2: mixed does without groups of 4, and the table says so.
   with_heads("\"num_attention_heads\":6,\"num_key_value_heads\":2");
-  const Outcome mixed = launch({"train", "--cp-comm-type", "a2a", "--cp-policy", "mixed", "--data", at("data.jsonl"),
-                                "--output-dir", at("out")},
-                               4);
+  const Outcome mixed = launch(
+      {"train", "--cp-comm-type", "a2a", "--cp-policy", "mixed", "--data", at("data.jsonl"), "--output-dir", at("out")},
+      4);
   EXPECT_EQ(mixed.code, 0) << mixed.err;
   EXPECT_THAT(mixed.out + mixed.err, HasSubstr("CP sizes up to 2 instead of 4: --cp-comm-type a2a"));
 }
@@ -205,8 +206,8 @@ TEST_F(Train, bench_times_every_policy_on_the_same_samples) {
     EXPECT_GT(row["median_ms"], 0.0);
     EXPECT_NEAR(row["loss"], result["policies"][0]["loss"].get<double>(), 1e-5);
     EXPECT_GT(row["limit_ms"], 0.0);
-    EXPECT_NEAR(row["share_of_limit"].get<double>(),
-                row["limit_ms"].get<double>() / row["median_ms"].get<double>(), 1e-9);
+    EXPECT_NEAR(row["share_of_limit"].get<double>(), row["limit_ms"].get<double>() / row["median_ms"].get<double>(),
+                1e-9);
   }
   const std::string timelines = read_file(at("steps.jsonl"));
   EXPECT_EQ(std::count(timelines.begin(), timelines.end(), '\n'), 4);

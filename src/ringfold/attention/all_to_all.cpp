@@ -105,16 +105,15 @@ class Columns {
   int64_t lse_width() const { return heads_ * lse_elements(); }
 
  private:
-  int64_t lse_elements() const {
-    return static_cast<int64_t>(c10::elementSize(lse_type_) / c10::elementSize(type_));
-  }
+  int64_t lse_elements() const { return static_cast<int64_t>(c10::elementSize(lse_type_) / c10::elementSize(type_)); }
 
   int64_t c_, heads_, kv_copies_, kv_heads_, head_dim_;
   at::ScalarType type_, lse_type_;
 };
 
 // One exchange. Tensors of this rank's rows by member go out; those of all ranks' rows come back, each (c, t, w).
-std::vector<at::Tensor> swap(const CpContext& context, const ExchangeKey& key, const std::vector<at::Tensor>& parts_tcw) {
+std::vector<at::Tensor> swap(const CpContext& context, const ExchangeKey& key,
+                             const std::vector<at::Tensor>& parts_tcw) {
   std::vector<at::Tensor> parts_ctw;
   std::vector<int64_t> widths;
   for (const at::Tensor& part : parts_tcw) {
@@ -171,11 +170,10 @@ AttentionGrads all_to_all_backward(const CpContext& context, const AttentionCall
   const Columns columns(context.group, state.q_thd, state.k_tgd);
   AttentionGrads grads;
   {
-    const auto mine =
-        to_heads(context, whole, key,
-                 {columns.of_queries(state.q_thd), columns.of_keys(state.k_tgd), columns.of_keys(state.v_tgd),
-                  columns.of_queries(state.result.out_thd), columns.of_lse(state.result.lse_ht),
-                  columns.of_queries(state.dout_thd)});
+    const auto mine = to_heads(context, whole, key,
+                               {columns.of_queries(state.q_thd), columns.of_keys(state.k_tgd),
+                                columns.of_keys(state.v_tgd), columns.of_queries(state.result.out_thd),
+                                columns.of_lse(state.result.lse_ht), columns.of_queries(state.dout_thd)});
     grads = attend_alone_backward(call, whole.context,
                                   {columns.queries(mine[0]),
                                    columns.keys(mine[1]),
@@ -183,8 +181,8 @@ AttentionGrads all_to_all_backward(const CpContext& context, const AttentionCall
                                    {columns.queries(mine[3]), columns.lse(mine[4])},
                                    columns.queries(mine[5])});
   }
-  const auto home = to_rows(context, whole, key,
-                            {grads.dq_thd.flatten(1), grads.dk_sgd.flatten(1), grads.dv_sgd.flatten(1)});
+  const auto home =
+      to_rows(context, whole, key, {grads.dq_thd.flatten(1), grads.dk_sgd.flatten(1), grads.dv_sgd.flatten(1)});
   return {columns.all_queries(home[0]), columns.all_keys(home[1]), columns.all_keys(home[2])};
 }
 

@@ -111,7 +111,8 @@ CostModel CostModel::qwen3_30b_a3b_h200() {
 }
 
 CostModel CostModel::megatron_small_h200() {
-  return on_h200({.active_parameters = 0.87e9, .layers = 12, .query_width = 2048, .kv_width = 16 * 128, .kv_heads = 16});
+  return on_h200(
+      {.active_parameters = 0.87e9, .layers = 12, .query_width = 2048, .kv_width = 16 * 128, .kv_heads = 16});
 }
 
 double lower_bound_us(std::span<const int64_t> lengths, int lane_size, int64_t budget, const CostModel& cost,

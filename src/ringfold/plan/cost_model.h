@@ -31,7 +31,7 @@ struct CostModel {
   // What travels. A ring's hops hide under attention; gathered keys and values, and heads, are waited for.
   CpCommType comm = CpCommType::kP2p;
   int layers = 0;
-  double kv_bytes_per_token_layer = 0;  // K and V of one token in one layer, as sent
+  double kv_bytes_per_token_layer = 0;     // K and V of one token in one layer, as sent
   double query_bytes_per_token_layer = 0;  // its queries, all heads: only all-to-all sends them
   int kv_heads = 0;  // all-to-all sends each to several ranks where the group is larger; 0: it never is
   // A group of more than `node_size` ranks spans nodes: its slowest hop sets the pace.

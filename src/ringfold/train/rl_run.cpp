@@ -135,15 +135,17 @@ void RlRun::open_output() {
 
 void RlRun::save_after(int64_t rollout) {
   session_.enter("saving", step_);
+  CheckpointState state;
+  state.step = rollout;
+  state.world_size = session_.env.world_size;
+  state.facts = facts_;
+  // A rollout's log-probs are used up: nothing of it is kept.
+  Checkpoint checkpoint = capture_checkpoint(session_.collectives(), std::move(state), model_, flat_, optimizer_,
+                                             RlFields{}, settings_.async_save);
   if (session_.is_main()) {
     // A checkpoint's steps shall be in the records on the disk.
     for (const std::string& records : record_files(settings_.output_dir)) flush_file(records);
-    CheckpointState state;
-    state.step = rollout;
-    state.world_size = session_.env.world_size;
-    state.facts = facts_;
-    // A rollout's log-probs are used up: nothing of it is kept.
-    saver_->save(capture_checkpoint(std::move(state), model_, flat_, optimizer_, RlFields{}, settings_.async_save));
+    saver_->save(std::move(checkpoint));
   }
   require_saved();
 }

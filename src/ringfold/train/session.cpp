@@ -52,8 +52,7 @@ void Session::enter(std::string_view stage, int64_t step, int micro_step) const 
   }
 }
 
-std::unique_ptr<Session> start_session(const RunSettings& settings,
-                                       const std::function<void(Session&)>& prepare) {
+std::unique_ptr<Session> start_session(const RunSettings& settings, const std::function<void(Session&)>& prepare) {
   auto session = std::make_unique<Session>();
   session->settings = settings;
   session->env = read_launch_env();
