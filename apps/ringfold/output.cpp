@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -23,9 +22,7 @@ void write_file(const std::string& file, const std::string& text) {
 }
 
 int print_error(const Error& error) {
-  std::string text = error.what();
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  const std::string line = fmt::format("ringfold: error: {}\n", text);
+  const std::string line = fmt::format("ringfold: error: {}\n", error.what());
   std::fwrite(line.data(), 1, line.size(), stderr);
   return static_cast<int>(error.exit_code());
 }

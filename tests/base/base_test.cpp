@@ -143,5 +143,10 @@ TEST(Ids, are_ordered_hashable_and_of_different_types) {
   EXPECT_FALSE((std::is_convertible_v<int, CpSize>));
 }
 
+TEST(Errors, show_outside_text_on_one_line_without_control_characters) {
+  const DataError error(std::string("[data] a\nb\tc\rd") + '\0' + "e\x1b[31m\x7f");
+  EXPECT_EQ(std::string(error.what()), "[data] a b c d?e?[31m?");
+}
+
 }  // namespace
 }  // namespace ringfold

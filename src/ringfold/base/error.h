@@ -20,10 +20,11 @@ enum class ExitCode : int {
   kFailure = 4,     // run-time failure (a dead peer, out of memory, disk full)
 };
 
-// Message form: "[component] what: got X, expected Y. Hint: ...". Printed as one line "ringfold: error: <message>".
+// Message form: "[component] what: got X, expected Y. Hint: ...". Printed as one line "ringfold: error: <message>":
+// whatever outside text it shows, it has no control characters; line ends and tabs become spaces, others '?'.
 class Error : public std::runtime_error {
  public:
-  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(ExitCode code, std::string message);
   ExitCode exit_code() const { return code_; }
 
  private:

@@ -21,6 +21,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr const char* kNoteKey = "note";
+std::string note_read_key(Rank rank) {
+  return fmt::format("note/read/{}", rank.value());
+}
 // How long a failing rank waits for the store to take or give the note.
 constexpr milliseconds kNoteLimit{2000};
 constexpr milliseconds kStoreSilence{1500};
@@ -69,6 +72,7 @@ struct Monitor::State {
   // The note.
   std::string own_note;  // to be left
   std::optional<Note> note;
+  bool note_read = false;  // told to the others; of the thread
   bool store_lost = false;
   Clock::time_point store_answered_at = Clock::now();
 
@@ -125,7 +129,7 @@ struct Monitor::State {
     publish_beat(*store, self, beat);
     if (!text.empty()) {
       leave(text);
-    } else if (store->check({kNoteKey})) {
+    } else if (!note_read && store->check({kNoteKey})) {
       take_note(store->get_to_str(kNoteKey));
     }
     if (long_wait) follow(this_wait, first, close);
@@ -139,8 +143,12 @@ struct Monitor::State {
   }
 
   void take_note(const std::string& text) {
-    const std::lock_guard lock(mutex);
-    note = parse_note(text);
+    {
+      const std::lock_guard lock(mutex);
+      note = parse_note(text);
+    }
+    store->set(note_read_key(self), "");
+    note_read = true;
   }
 
   void follow(int64_t this_wait, Rank first, bool close) {
@@ -239,6 +247,26 @@ std::optional<Monitor::Note> Monitor::leave_note(const std::string& own_text) {
   state_->changed.notify_all();
   state_->changed.wait_for(lock, kNoteLimit, [&] { return state_->note || state_->store_lost; });
   return state_->note;
+}
+
+void wait_for_readers_of_note(c10d::Store& store, Rank self, int world_size, milliseconds timeout,
+                              milliseconds at_least) {
+  const auto begin = Clock::now();
+  const milliseconds interval = beat_interval(timeout);
+  BeatReader reader(begin);
+  std::vector<Rank> missing;
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (Rank(rank) != self) missing.emplace_back(rank);
+  }
+  while (!missing.empty() && Clock::now() - begin < timeout) {
+    const bool at_least_over = Clock::now() - begin >= at_least;
+    std::erase_if(missing, [&](Rank rank) {
+      if (store.check({note_read_key(rank)})) return true;
+      const bool alive = reader.look(store, rank).alive(Clock::now(), interval);
+      return at_least_over && !alive;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 }
 
 std::optional<Monitor::Note> Monitor::note() const {

@@ -69,4 +69,10 @@ class Monitor {
   std::shared_ptr<State> state_;  // shared with the thread, which is left behind when the store does not answer
 };
 
+// For the host of the store, which has left or read the note: returns when every other rank has read it or gives no
+// sign of life any more; after `at_least` at the earliest for the latter, after `timeout` at the latest. Throws what
+// the store throws.
+void wait_for_readers_of_note(c10d::Store& store, Rank self, int world_size, std::chrono::milliseconds timeout,
+                              std::chrono::milliseconds at_least);
+
 }  // namespace ringfold
