@@ -80,21 +80,24 @@ TEST(Reward, a_program_that_fails_is_named_with_what_it_did) {
   EXPECT_THAT(failure("exec >&- <&-; sleep 60"), HasSubstr("it closed its output before it had answered"));
   EXPECT_THAT(failure("read -r line; echo hello; cat > /dev/null"),
               HasSubstr("prompt 7: got 'hello', expected a line such as {\"reward\": 1}"));
-  EXPECT_THAT(failure("read -r line; echo '{\"reward\": \"x\"}'; cat > /dev/null"), HasSubstr("expected a line such as"));
+  EXPECT_THAT(failure("read -r line; echo '{\"reward\": \"x\"}'; cat > /dev/null"),
+              HasSubstr("expected a line such as"));
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_THAT(failure("sleep 60", 0.3), HasSubstr("no answer within 0.3 s"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
   EXPECT_THAT(failure("echo ready; cat > /dev/null"), HasSubstr("got 'ready'"));
   EXPECT_THAT(failure("/no/such/program"), HasSubstr("it ended with code 127 before it had answered"));
-  EXPECT_THAT(failure("read -r line; echo '{\"reward\": NaN}'; cat > /dev/null"), HasSubstr("got '{\"reward\": NaN}', expected"));
-  EXPECT_THAT(failure("read -r line; echo '{\"reward\": 1e999}'; cat > /dev/null"), HasSubstr("expected a line such as"));
+  EXPECT_THAT(failure("read -r line; echo '{\"reward\": NaN}'; cat > /dev/null"),
+              HasSubstr("got '{\"reward\": NaN}', expected"));
+  EXPECT_THAT(failure("read -r line; echo '{\"reward\": 1e999}'; cat > /dev/null"),
+              HasSubstr("expected a line such as"));
   EXPECT_THAT(failure("read -r line; yes | tr -d '\\n'"), HasSubstr("got 'yyyy"));  // no end of a line
 }
 
 TEST(Reward, an_answer_too_many_is_not_taken_for_the_next_one) {
   const Ids one = {1};
-  const auto reward = make_program_reward(
-      "while read -r line; do echo '{\"reward\": 1}'; echo '{\"reward\": 2}'; done", nullptr, 20);
+  const auto reward =
+      make_program_reward("while read -r line; do echo '{\"reward\": 1}'; echo '{\"reward\": 2}'; done", nullptr, 20);
   std::string message;
   try {
     for (int i = 0; i < 100; ++i) reward->score({request(one, one)});

@@ -93,9 +93,10 @@ TEST_F(RlJudge, that_is_slow_is_waited_for_and_so_is_a_sampler) {
   EXPECT_GT(records("out/rollouts.jsonl").at(0)["reward_ms"], 9000.0);
 
   std::filesystem::remove_all(at("out"));
-  Process sampling(folder_, "job",
-                   judged_by(kGood, {"--num-rollout", "1", "--comm-timeout-seconds", "9", "--rollout-max-sequences", "4"}),
-                   {{"RINGFOLD_FAULT", "1:1:sampling:slow:1"}});
+  Process sampling(
+      folder_, "job",
+      judged_by(kGood, {"--num-rollout", "1", "--comm-timeout-seconds", "9", "--rollout-max-sequences", "4"}),
+      {{"RINGFOLD_FAULT", "1:1:sampling:slow:1"}});
   EXPECT_EQ(sampling.wait(kHangSeconds), 0) << sampling.errors();
   EXPECT_GT(records("out/rollouts.jsonl").at(0)["generate_ms"], 9000.0);
 }

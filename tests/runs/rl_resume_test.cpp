@@ -79,8 +79,8 @@ class RlResume : public RlJob {
   }
 
   void expect_same_bits(const std::string& got, const std::string& unbroken) const {
-    for (const std::string file :
-         {"/hf/model.safetensors", "/checkpoints/step_6/hf/model.safetensors", "/checkpoints/step_6/optimizer.safetensors"}) {
+    for (const std::string file : {"/hf/model.safetensors", "/checkpoints/step_6/hf/model.safetensors",
+                                   "/checkpoints/step_6/optimizer.safetensors"}) {
       ASSERT_FALSE(read_file(at(unbroken + file)).empty()) << file;
       EXPECT_TRUE(read_file(at(got + file)) == read_file(at(unbroken + file))) << got << file;
     }
@@ -108,8 +108,9 @@ TEST_F(RlResume, changes_no_bit_after_a_kill_or_a_stop) {
               HasSubstr("stopped by signal 15 after a whole rollout"));
   EXPECT_EQ(records("stopped/rollouts.jsonl").size(), 2u);
   EXPECT_TRUE(fs::exists(at("stopped/checkpoints/step_2/COMPLETE")));
-  EXPECT_THAT(finish("stopped", {"--async-save", "--save-interval", "1", "--save-total-limit", "2", "--resume", "auto"}),
-              HasSubstr("resumed after rollout 2"));
+  EXPECT_THAT(
+      finish("stopped", {"--async-save", "--save-interval", "1", "--save-total-limit", "2", "--resume", "auto"}),
+      HasSubstr("resumed after rollout 2"));
   expect_same_bits("stopped", "unbroken");
   EXPECT_EQ(std::distance(fs::directory_iterator(at("stopped/checkpoints")), {}), 2);
 

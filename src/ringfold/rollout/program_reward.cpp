@@ -176,7 +176,9 @@ class ProgramReward : public RewardModel {
          "one finite number for each line it is given, and nothing else on stdout");
   }
 
-  static std::string start_of(const std::string& text) { return text.substr(0, std::min<size_t>(200, text.find('\n'))); }
+  static std::string start_of(const std::string& text) {
+    return text.substr(0, std::min<size_t>(200, text.find('\n')));
+  }
 
   static constexpr std::chrono::milliseconds kPatience{1000};
   static constexpr size_t kLongestLine = 1 << 20;

@@ -21,9 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // Facts without which steps and samples of the two runs are not the same ones.
-const std::set<std::string> kFixed = {"data digest", "model config",         "--dtype",   "--objective",
-                                      "--seed",      "--global-batch-size",  "--shuffle", "responses",
-                                      "--rollout-batch-size", "reference weights"};
+const std::set<std::string> kFixed = {
+    "data digest",         "model config", "--dtype",   "--objective",          "--seed",
+    "--global-batch-size", "--shuffle",    "responses", "--rollout-batch-size", "reference weights"};
 // Facts that change how a step is computed or what is recorded, not what is learned.
 const std::set<std::string> kFree = {"--recompute",
                                      "--attention-kernel",

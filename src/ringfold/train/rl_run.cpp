@@ -99,9 +99,9 @@ class RlRun {
   FlatParameters flat_;
   AdamW optimizer_;
   TrainState state_;
-  int64_t rollout_ = 0;      // made
-  int64_t step_ = 0;         // made
-  int64_t total_steps_ = 0;  // of the schedule: with no group left out
+  int64_t rollout_ = 0;                                     // made
+  int64_t step_ = 0;                                        // made
+  int64_t total_steps_ = 0;                                 // of the schedule: with no group left out
   std::vector<std::pair<std::string, std::string>> facts_;  // for checkpoints
   // Rank 0.
   std::unique_ptr<MetricsFile> steps_file_, timelines_, rollouts_file_;

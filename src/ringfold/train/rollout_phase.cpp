@@ -74,8 +74,8 @@ bool is_mine(const Session& session, size_t prompt) {
 }
 
 // The ranks wait for the slowest judge, so that each answer is a sign of life.
-std::vector<double> rewards_of(const Session& session, RewardModel& reward, const Dataset& data, int64_t rollout, const std::vector<int64_t>& prompts,
-                               const std::vector<size_t>& mine,
+std::vector<double> rewards_of(const Session& session, RewardModel& reward, const Dataset& data, int64_t rollout,
+                               const std::vector<int64_t>& prompts, const std::vector<size_t>& mine,
                                const std::vector<std::vector<SampledResponse>>& responses) {
   std::vector<double> rewards;
   for (size_t i = 0; i < mine.size(); ++i) {
