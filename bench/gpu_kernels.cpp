@@ -1,7 +1,7 @@
 // Rates of the product's own calls on one GPU, in TFLOP/s: packed attention (forward, backward, ring halves; cuDNN and
-// FlashAttention-2) on 16,384 tokens, the products of a layer beside ATen's, and the fused head against the plain products that it needs, alternating in one
-// run. FLOPs: attention forward 4 heads d sum(Lq Lkv), half when causal, backward 2.5 times that; head 6 rows h v.
-// Usage: bench_gpu_kernels
+// FlashAttention-2) on 16,384 tokens, the products of a layer beside ATen's, and the fused head against the plain
+// products that it needs, alternating in one run. FLOPs: attention forward 4 heads d sum(Lq Lkv), half when causal,
+// backward 2.5 times that; head 6 rows h v. Usage: bench_gpu_kernels
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
@@ -10,8 +10,8 @@
 #include <functional>
 
 #include "ringfold/device/device.h"
-#include "ringfold/kernels/product.h"
 #include "ringfold/kernels/linear_log_prob.h"
+#include "ringfold/kernels/product.h"
 #include "ringfold/kernels/varlen_attention.h"
 
 namespace ringfold {
@@ -110,7 +110,9 @@ void layer_products(at::Device device) {
     int64_t in, out;
     bool residual;
   };
-  fmt::print("products of a layer, 8192 rows (TFLOP/s)   forward ATen    ours  input gradient ATen    ours  weight gradient ATen    ours\n");
+  fmt::print(
+      "products of a layer, 8192 rows (TFLOP/s)   forward ATen    ours  input gradient ATen    ours  weight gradient "
+      "ATen    ours\n");
   double ours_ms = 0, plain_ms = 0;
   for (const Weight& shape : {Weight{"q k v", kHidden, 6144, false}, Weight{"out", 4096, kHidden, true},
                               Weight{"gate up", kHidden, 19456, false}, Weight{"down", 9728, kHidden, true}}) {

@@ -96,7 +96,8 @@ TEST(Product, equals_fp64_in_every_layout) {
   struct Sizes {
     int64_t m, k, n;
   };
-  for (const Sizes& s : std::vector<Sizes>{{1, 64, 72}, {53, 2560, 264}, {257, 8, 1001}, {640, 4096, 2560}, {0, 64, 8}, {7, 0, 8}}) {
+  for (const Sizes& s :
+       std::vector<Sizes>{{1, 64, 72}, {53, 2560, 264}, {257, 8, 1001}, {640, 4096, 2560}, {0, 64, 8}, {7, 0, 8}}) {
     SCOPED_TRACE(testing::Message() << s.m << " x " << s.k << " x " << s.n);
     const at::Tensor a = at::randn({s.m, s.k}, halves), b = at::randn({s.k, s.n}, halves);
     const at::Tensor a_turned = a.t().contiguous().t(), b_turned = b.t().contiguous().t();

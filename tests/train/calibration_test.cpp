@@ -23,8 +23,7 @@ TEST(Calibration, times_packs_of_every_size_and_all_ranks_agree) {
     TrainState state{model, flat};
     BenchSettings bench;
     bench.steps = 3;
-    std::vector<TimedPack> timed =
-        time_packs(session, state, packs_to_time(session.topology), bench);
+    std::vector<TimedPack> timed = time_packs(session, state, packs_to_time(session.topology), bench);
     const std::lock_guard lock(mutex);
     by_rank[static_cast<size_t>(at.rank.value())] = std::move(timed);
   });

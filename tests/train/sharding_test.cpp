@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "ringfold/train/checkpoint.h"
+#include "ringfold/train/runner.h"
 #include "train/train_fixture.h"
 
 namespace ringfold {
@@ -56,6 +57,71 @@ TEST(Sharding, every_element_has_one_owner) {
         next += size;
       }
       EXPECT_EQ(next, total);
+    }
+  }
+}
+
+// The same bits whether buckets are summed after the last backward or while it goes on, on plans whose ranks end with
+// packs of every size.
+TEST(Sharding, gradients_reduced_in_the_backward_have_the_same_bits) {
+  std::vector<RunPlan> runs;
+  for (const std::vector<int64_t>& lengths :
+       {std::vector<int64_t>{5, 3, 64, 9, 7, 30, 2, 11, 4}, {1, 2, 3, 2, 1, 5}, {64, 60}, {33, 3, 16, 16, 15}}) {
+    for (const auto& [policy, execution] :
+         {std::pair{CpPolicy::kUniform, Execution::kLockstep}, {CpPolicy::kMixed, Execution::kFree}}) {
+      for (const std::string recompute : {"none", "full"}) {
+        for (const bool early : {false, true}) {
+          RunPlan run;
+          run.settings = dynamic_settings(4, 64, 16);
+          run.settings.parallel.cp_policy = policy;
+          run.settings.parallel.cp_policy_given = true;
+          run.settings.parallel.execution = execution;
+          run.settings.parallel.execution_given = true;
+          run.settings.recompute = recompute;
+          run.settings.lr = 1e-2;
+          run.config = odd_config();
+          run.config.tie_word_embeddings = runs.size() / 2 % 2 == 0;
+          run.data = make_dataset(lengths);
+          run.update = true;
+          run.steps = 2;
+          run.log_probs = false;
+          run.bucket_elements = kSmallBucket;
+          run.reduce_early = early;
+          runs.push_back(run);
+        }
+      }
+    }
+  }
+  const std::vector<RunOutcome> outcomes = run_layouts(runs);
+  for (size_t i = 0; i < outcomes.size(); i += 2) {
+    EXPECT_TRUE(at::equal(outcomes[i].gradients, outcomes[i + 1].gradients)) << i;
+    EXPECT_TRUE(at::equal(outcomes[i].weights, outcomes[i + 1].weights)) << i;
+    EXPECT_EQ(outcomes[i].grad_norm, outcomes[i + 1].grad_norm) << i;
+  }
+}
+
+TEST(Sharding, a_backward_tells_when_the_gradients_of_its_layers_are_done) {
+  at::set_num_threads(1);
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
+    DenseModel model(odd_config(), at::kDouble, uint64_t{5});
+    FlatParameters flat(model.parameters());
+    PlannedGroup group;
+    group.samples = {SampleId(0)};
+    group.lengths = {9};
+    const CpContextPtr context = make_context(RunSettings(), group, {}, CpCommType::kP2p);
+    std::vector<int> order;
+    std::vector<at::Tensor> then;
+    const at::Tensor hidden = model.forward(at::arange(9), context, recompute, [&](int layer) {
+      order.push_back(layer);
+      then.push_back(flat.gradients().slice(0, flat.begin_of(model.layer_parameters(layer))).clone());
+    });
+    hidden.sin().sum().backward();
+    EXPECT_EQ(order, (std::vector<int>{1, 0}));
+    for (size_t i = 0; i < order.size(); ++i) {
+      const int64_t begin = flat.begin_of(model.layer_parameters(order[i]));
+      EXPECT_GT(then[i].abs().sum().item<double>(), 0);
+      EXPECT_TRUE(at::equal(then[i], flat.gradients().slice(0, begin))) << order[i];
+      EXPECT_EQ(begin, flat.segments()[static_cast<size_t>(1 + 11 * order[i])].begin);
     }
   }
 }
@@ -194,7 +260,8 @@ Checkpoint checkpoint_of(int world, const std::optional<Checkpoint>& from, int s
       optimizer.step(1e-2, 1.0);
       flat.gather_values(at.collectives);
     }
-    Checkpoint mine = capture_checkpoint(at.collectives, CheckpointState(), model, flat, optimizer, {}, /*copied=*/true);
+    Checkpoint mine =
+        capture_checkpoint(at.collectives, CheckpointState(), model, flat, optimizer, {}, /*copied=*/true);
     EXPECT_EQ(mine.weights.empty(), !is_main);
     EXPECT_EQ(mine.optimizer.empty(), !is_main);
     if (is_main) taken = std::move(mine);

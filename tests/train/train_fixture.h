@@ -97,6 +97,7 @@ struct RunPlan {
   bool log_probs = true;
   bool update = false;
   int64_t bucket_elements = FlatParameters::kBucketElements;
+  bool reduce_early = false;
 };
 
 inline at::ScalarType dtype_of(const RunSettings& settings) {
@@ -110,6 +111,7 @@ inline RunOutcome run_on_rank(const RunPlan& run, Session& session) {
   AdamW optimizer(flat,
                   {run.settings.adam_beta1, run.settings.adam_beta2, run.settings.adam_eps, run.settings.weight_decay});
   TrainState state{model, flat, run.update ? &optimizer : nullptr};
+  state.reduce_early = run.reduce_early;
   std::vector<int64_t> indices;
   for (size_t i = 0; i < run.data.samples.size(); ++i) indices.push_back(static_cast<int64_t>(i));
   StepBatch batch(run.data, indices, run.settings.loss_aggregation, run.settings.loss_scale_factor);

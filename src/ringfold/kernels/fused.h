@@ -61,8 +61,8 @@ at::Tensor log_prob_backward(const at::Tensor& logits_nv, const at::Tensor& targ
                              const at::Tensor& entropy_n, const at::Tensor& dlog_prob_n, const at::Tensor& dentropy_n,
                              double temperature, at::ScalarType type);
 
-// out = a b, or addend + a b; the addend may be `out` itself. Factors bf16 (product.h says how they may lie), out bf16 or
-// fp32. The same bits each time.
+// out = a b, or addend + a b; the addend may be `out` itself. Factors bf16 (product.h says how they may lie), out bf16
+// or fp32. The same bits each time.
 void product(const at::Tensor& out, const at::Tensor& addend, const at::Tensor& a, const at::Tensor& b);
 
 // attention.h, merge_attention_: fp32 accumulator, lse token-major in memory on both sides.

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "ringfold/base/error.h"
-#include "ringfold/kernels/product.h"
 #include "ringfold/kernels/fused.h"
+#include "ringfold/kernels/product.h"
 
 namespace ringfold {
 namespace {

@@ -1,5 +1,5 @@
-// The matrix products of layers and head. Where half-precision factors lie on a GPU they go to cuBLASLt with a choice of
-// kernel of our own (cuda/product.cpp); elsewhere they are ATen's.
+// The matrix products of layers and head. Where half-precision factors lie on a GPU they go to cuBLASLt with a choice
+// of kernel of our own (cuda/product.cpp); elsewhere they are ATen's.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -50,8 +50,9 @@ class ExchangeCollectives : public Collectives {
     });
   }
 
-  void reduce_scatter_sum(at::Tensor& values, std::string_view what) override {
+  std::unique_ptr<PendingCollective> start_reduce_scatter_sum(at::Tensor& values, std::string_view what) override {
     for_each_block_of_slices(values, [&](const std::vector<at::Tensor>& slices) { reduce_own(slices, add, what); });
+    return std::make_unique<DoneCollective>();
   }
   void all_gather(at::Tensor& values, std::string_view what) override {
     for_each_block_of_slices(values, [&](const std::vector<at::Tensor>& slices) { share_out(slices, what); });

@@ -186,14 +186,14 @@ void Rendezvous::tell_failure(const std::string& text) {
   const auto note = monitor_->leave_note(text);
   if (!note || !hosts_store_) return;
   // The others look for the note several times a second, but on a busy machine. One that is lost never reads it.
-  call_with_limit(options_.timeout + kNoteStay, [store = store_, self = rank_, world = world_size_,
-                                                 timeout = options_.timeout] {
-    try {
-      wait_for_readers_of_note(*store, self, world, timeout, kNoteStay);
-    } catch (const std::exception&) {  // the store has ended: nobody can read
-    }
-    return true;
-  });
+  call_with_limit(options_.timeout + kNoteStay,
+                  [store = store_, self = rank_, world = world_size_, timeout = options_.timeout] {
+                    try {
+                      wait_for_readers_of_note(*store, self, world, timeout, kNoteStay);
+                    } catch (const std::exception&) {  // the store has ended: nobody can read
+                    }
+                    return true;
+                  });
 }
 
 Rendezvous::~Rendezvous() = default;

@@ -101,8 +101,8 @@ void print_results(const Session& session, const BenchSettings& bench, const std
   nlohmann::ordered_json out = {{"schema", 1}, {"world_size", session.env.world_size}, {"steps", bench.steps}};
   if (!session.device.is_cpu()) out["state_bytes"] = work.state_bytes;
   if (!json) {
-    fmt::print("{:<12} {:>10} {:>10} {:>10} {:>10} {:>6} {:>7} {:>12} {:>10} {:>9}  {}\n", "policy", "median ms",
-               "min", "max", "predicted", "of T*", "ratio", "tok/s/rank", "TFLOP/s", "exposed", "token share by CP size");
+    fmt::print("{:<12} {:>10} {:>10} {:>10} {:>10} {:>6} {:>7} {:>12} {:>10} {:>9}  {}\n", "policy", "median ms", "min",
+               "max", "predicted", "of T*", "ratio", "tok/s/rank", "TFLOP/s", "exposed", "token share by CP size");
   }
   for (const PolicyResult& result : results) {
     const double ratio = results.front().median_ms() / result.median_ms();
@@ -137,9 +137,10 @@ void print_results(const Session& session, const BenchSettings& bench, const std
     if (!session.device.is_cpu()) row["peak_memory_bytes"] = result.peak_memory_bytes;
     out["policies"].push_back(row);
     if (json) continue;
-    fmt::print("{:<12} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>4.0f} % {:>6.2f}x {:>12.0f} {:>10.4f} {:>6.1f} ms  {}\n",
-               result.name, result.median_ms(), *low, *high, median(result.predicted_ms), 100 * share_of_limit, ratio, rate, tflops, exposed,
-               shares);
+    fmt::print(
+        "{:<12} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>4.0f} % {:>6.2f}x {:>12.0f} {:>10.4f} {:>6.1f} ms  {}\n",
+        result.name, result.median_ms(), *low, *high, median(result.predicted_ms), 100 * share_of_limit, ratio, rate,
+        tflops, exposed, shares);
     if (bench.peak_tflops > 0)
       fmt::print("{:<12} {:.1f} % of {:g} TFLOP/s\n", "", 100 * tflops / bench.peak_tflops, bench.peak_tflops);
     if (!session.device.is_cpu()) {
@@ -201,6 +202,7 @@ int time_policies(Session& session, const RunSettings& settings, const BenchSett
   std::optional<AdamW> optimizer;
   if (bench.update) optimizer.emplace(flat, AdamWOptions{});
   TrainState state{*model, flat, optimizer ? &*optimizer : nullptr};
+  state.reduce_early = !session.device.is_cpu() && bench.calibrate.empty();
   if (!bench.calibrate.empty()) {
     run_calibration(session, state, bench, json);
     return 0;

@@ -53,7 +53,7 @@ FlatParameters::FlatParameters(std::vector<Parameter>& parameters, LaneShard sha
 void FlatParameters::cut_buckets(int64_t most_elements) {
   const int64_t wanted = divide_up(total_, most_elements);
   slice_ = divide_up(divide_up(total_, wanted * shard_.count), kSliceAlignment) * kSliceAlignment;
-  buckets_ = divide_up(total_, bucket_elements());
+  buckets_ = to_reduce_ = divide_up(total_, bucket_elements());
   for (int64_t bucket = 0; bucket < buckets_; ++bucket) {
     const int64_t begin = bucket * bucket_elements() + shard_.index * slice_;
     const int64_t size = std::min(slice_, total_ - begin);
@@ -87,26 +87,48 @@ void FlatParameters::zero_gradients() {
   padded_gradients_.zero_();
 }
 
-template <typename Body>
-void FlatParameters::for_each_bucket(Collectives& lane, const at::Tensor& padded, Body body) const {
+void FlatParameters::require_lane(const Collectives& lane) const {
   RINGFOLD_ASSERT(lane.size() == shard_.count && lane.rank().value() == shard_.index,
                   "the parameters are sharded over another lane");
-  for (int64_t bucket = 0; bucket < buckets_; ++bucket) {
-    at::Tensor values = padded.narrow(0, bucket * bucket_elements(), bucket_elements());
-    body(values);
+}
+
+void FlatParameters::gather_buckets(Collectives& lane, const at::Tensor& padded, std::string_view what) const {
+  require_lane(lane);
+  for (int64_t i = 0; i < buckets_; ++i) {
+    at::Tensor bucket = bucket_of(padded, i);
+    lane.all_gather(bucket, what);
+  }
+}
+
+int64_t FlatParameters::begin_of(const std::vector<at::Tensor>& parameters) const {
+  int64_t begin = total_;
+  for (const at::Tensor& parameter : parameters) {
+    begin = std::min(begin, parameter.storage_offset() - padded_values_.storage_offset());
+  }
+  return begin;
+}
+
+void FlatParameters::start_reduction(Collectives& lane, int64_t begin) {
+  require_lane(lane);
+  for (; to_reduce_ > 0 && (to_reduce_ - 1) * bucket_elements() >= begin; --to_reduce_) {
+    at::Tensor bucket = bucket_of(padded_gradients_, to_reduce_ - 1);
+    reducing_.push_back(lane.start_reduce_scatter_sum(bucket, "gradients"));
   }
 }
 
 void FlatParameters::reduce_gradients(Collectives& lane) {
-  for_each_bucket(lane, padded_gradients_, [&](at::Tensor& bucket) { lane.reduce_scatter_sum(bucket, "gradients"); });
+  start_reduction(lane, 0);
+  for (const auto& pending : reducing_) pending->wait();
+  reducing_.clear();
+  to_reduce_ = buckets_;
 }
 
 void FlatParameters::gather_gradients(Collectives& lane) {
-  for_each_bucket(lane, padded_gradients_, [&](at::Tensor& bucket) { lane.all_gather(bucket, "whole gradients"); });
+  gather_buckets(lane, padded_gradients_, "whole gradients");
 }
 
 void FlatParameters::gather_values(Collectives& lane) {
-  for_each_bucket(lane, padded_values_, [&](at::Tensor& bucket) { lane.all_gather(bucket, "weights"); });
+  gather_buckets(lane, padded_values_, "weights");
 }
 
 double FlatParameters::gradient_norm(Collectives& lane) const {

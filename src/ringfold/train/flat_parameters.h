@@ -14,6 +14,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,11 @@ class FlatParameters {
 
   // Sums the gradients over the lane into the owned parts. Every rank of the shard's lane calls it, as the next three.
   void reduce_gradients(Collectives& lane);
+  // Before that, when nothing is added any more to the gradients from `begin` on: starts the sums of their buckets. All
+  // ranks sum the buckets in the same order, last first, so each may begin when it likes.
+  void start_reduction(Collectives& lane, int64_t begin);
+  // Where a layer's parameters begin in the flat buffer.
+  int64_t begin_of(const std::vector<at::Tensor>& parameters) const;
   // L2 norm of the gradient after reduce_gradients, in fp64; the same bits on every rank and every run.
   double gradient_norm(Collectives& lane) const;
   // Makes the reduced gradients whole on every rank.
@@ -97,10 +103,13 @@ class FlatParameters {
  private:
   void cut_buckets(int64_t most_elements);
   int64_t bucket_elements() const { return slice_ * shard_.count; }
-  template <typename Body>
-  void for_each_bucket(Collectives& lane, const at::Tensor& padded, Body body) const;
+  void require_lane(const Collectives& lane) const;
+  void gather_buckets(Collectives& lane, const at::Tensor& padded, std::string_view what) const;
   void attach_gradients();
   double owned_gradient_squares() const;
+  at::Tensor bucket_of(const at::Tensor& padded, int64_t bucket) const {
+    return padded.narrow(0, bucket * bucket_elements(), bucket_elements());
+  }
 
   LaneShard shard_;
   int64_t total_ = 0, slice_ = 0, buckets_ = 0;  // elements, elements of a bucket's slice, number
@@ -109,6 +118,8 @@ class FlatParameters {
   int64_t owned_elements_ = 0;
   std::vector<at::Tensor> leaves_;  // the model's parameters
   bool asleep_ = false;
+  int64_t to_reduce_ = 0;  // buckets whose sum has not begun: the first ones
+  std::vector<std::unique_ptr<PendingCollective>> reducing_;
   at::Tensor padded_values_, padded_gradients_;
   at::Tensor values_, gradients_, masters_;
 };

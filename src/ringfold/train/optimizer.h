@@ -22,8 +22,8 @@ struct AdamWOptions {
 class AdamW {
  public:
   AdamW(FlatParameters& parameters, const AdamWOptions& options);
-  // Updates the owned parts by gradients() * gradient_scale; FlatParameters::gather_values then makes the weights whole.
-  // The step count for the bias correction counts calls.
+  // Updates the owned parts by gradients() * gradient_scale; FlatParameters::gather_values then makes the weights
+  // whole. The step count for the bias correction counts calls.
   void step(double lr, double gradient_scale);
   // Takes the moments to the host, and back bit for bit; as FlatParameters.
   void sleep();

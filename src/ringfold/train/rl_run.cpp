@@ -71,7 +71,7 @@ class RlRun {
         reward_(reward),
         flat_(model.parameters(), shard_of(session.collectives())),
         optimizer_(flat_, {settings_.adam_beta1, settings_.adam_beta2, settings_.adam_eps, settings_.weight_decay}),
-        state_{model, flat_, &optimizer_} {
+        state_{.model = model, .flat = flat_, .optimizer = &optimizer_, .reduce_early = !session.device.is_cpu()} {
     // The policy moves away from the start, so that the start is kept; of a resumed run too, whose weights come later.
     if (needs_reference(settings_) && !files_.reference) files_.reference = ReferenceWeights::copy_of(model);
   }

@@ -47,11 +47,11 @@ void with_memory_check(const PlannedGroup& group, const PackPlace& place, const 
 }
 
 at::Tensor hidden_of_pack(const DenseModel& model, const RunSettings& settings, const PackInputs& inputs,
-                          const CpContextPtr& context) {
+                          const CpContextPtr& context, const DenseModel::GradientsDone& gradients_done) {
   const Recompute recompute = settings.recompute == "full"        ? Recompute::kFull
                               : settings.recompute == "selective" ? Recompute::kSelective
                                                                   : Recompute::kNone;
-  return model.forward(inputs.ids_t, context, recompute).index_select(0, inputs.rows_n);
+  return model.forward(inputs.ids_t, context, recompute, gradients_done).index_select(0, inputs.rows_n);
 }
 
 LinearLogProbOptions head_options(const RunSettings& settings) {

@@ -28,7 +28,7 @@ void with_memory_check(const PlannedGroup& group, const PackPlace& place, const 
 
 // Hidden states of the scored rows of the pack, differentiable; and the options of the head.
 at::Tensor hidden_of_pack(const DenseModel& model, const RunSettings& settings, const PackInputs& inputs,
-                          const CpContextPtr& context);
+                          const CpContextPtr& context, const DenseModel::GradientsDone& gradients_done = nullptr);
 LinearLogProbOptions head_options(const RunSettings& settings);
 
 // Hidden states of the pack, then log-prob, entropy and greedy flag of the scored rows. Follows the grad mode.

@@ -78,6 +78,16 @@ void gather_usage(Session& session, const std::vector<StreamTimer::Span>& spans,
   }
 }
 
+// Starts the reduction layer by layer in the backward of the rank's last pack, if that pack has no exchange: a rank
+// reduces only after its last CP exchange of the step (spec 4), and what it then waits for are ranks that get on
+// without it.
+DenseModel::GradientsDone early_reduction(Session& session, TrainState& state, const PlannedGroup& group) {
+  if (!state.reduce_early || group.cp_size != CpSize(1)) return nullptr;
+  return [&session, &state](int layer) {
+    state.flat.start_reduction(session.collectives(), state.flat.begin_of(state.model.layer_parameters(layer)));
+  };
+}
+
 }  // namespace
 
 LossSums run_packs(Session& session, TrainState& state, const PreparedStep& prepared, int64_t step,
@@ -94,8 +104,10 @@ LossSums run_packs(Session& session, TrainState& state, const PreparedStep& prep
     session.enter("forward", step, place.micro_step);
     with_memory_check(*group, place, [&] {
       const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
+      const bool last = pack + 1 == prepared.inputs.size();
       PackInputs inputs = on_device(prepared.inputs[pack++], session.device);
-      const at::Tensor hidden_nh = hidden_of_pack(state.model, session.settings, inputs, context);
+      const at::Tensor hidden_nh = hidden_of_pack(state.model, session.settings, inputs, context,
+                                                  last ? early_reduction(session, state, *group) : nullptr);
       session.enter("backward", step, place.micro_step);  // of the head, whose gradients come with its scores
       const at::Tensor& head = state.model.head_weight();
       if (!is_token_local(session.settings.objective)) {

@@ -23,6 +23,9 @@ struct TrainState {
   AdamW* optimizer = nullptr;  // null: gradients only (parity, benchmarks)
   // Called on every rank when the gradients are reduced, before clipping (--dump-gradients).
   std::function<void(int64_t step)> on_gradients = nullptr;
+  // Gradients are reduced while the last backward goes on, where no CP exchange follows: pays where the reduction does
+  // not stop the rank, as on GPUs.
+  bool reduce_early = false;
 };
 
 struct StepReport {

@@ -60,6 +60,7 @@ class TrainingRun {
         flat_(model.parameters(), shard_of(session.collectives())),
         optimizer_(flat_, {settings_.adam_beta1, settings_.adam_beta2, settings_.adam_eps, settings_.weight_decay}),
         state_{model, flat_, &optimizer_} {
+    state_.reduce_early = !session.device.is_cpu();
     if (settings_.dump_gradients.empty()) return;
     state_.on_gradients = [this](int64_t step) {
       if (step != first_step_) return;

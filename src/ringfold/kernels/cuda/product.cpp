@@ -19,9 +19,10 @@ namespace {
 
 void check(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw RunError(fmt::format("[kernels] cuBLASLt {}: {}. Hint: cuBLASLt comes with torch's CUDA wheel; put its folder "
-                             "first in LD_LIBRARY_PATH",
-                             call, cublasLtGetStatusString(status)));
+  throw RunError(
+      fmt::format("[kernels] cuBLASLt {}: {}. Hint: cuBLASLt comes with torch's CUDA wheel; put its folder "
+                  "first in LD_LIBRARY_PATH",
+                  call, cublasLtGetStatusString(status)));
 }
 
 // A factor as cuBLASLt sees it: column-major, perhaps to be transposed.
@@ -93,8 +94,8 @@ int tile_of(const cublasLtMatmulAlgo_t& algorithm) {
 
 // Which of the library's proposals to take. It ranks them by their speed alone at the full clock. In training the card
 // runs into its power cap, where other kernels win, by 3 to 8 % (docs/benchmarks/gpu.md): with a short inner dimension
-// or an fp32 sum to add to, those of two small tiles in turn, which hide the one's epilogue behind the other's products;
-// else the 256 x 128 tile.
+// or an fp32 sum to add to, those of two small tiles in turn, which hide the one's epilogue behind the other's
+// products; else the 256 x 128 tile.
 size_t choose(const Shape& shape, const cublasLtMatmulHeuristicResult_t* proposals, size_t count) {
   constexpr int64_t kShortInner = 3072;
   constexpr std::array kInTurn = {CUBLASLT_MATMUL_TILE_176x128, CUBLASLT_MATMUL_TILE_168x128,
@@ -102,9 +103,12 @@ size_t choose(const Shape& shape, const cublasLtMatmulHeuristicResult_t* proposa
   constexpr std::array kLarge = {CUBLASLT_MATMUL_TILE_256x128};
   const auto first_of = [&](const auto& tiles) {
     const auto* end = proposals + count;
-    return static_cast<size_t>(std::find_if(proposals, end, [&](const auto& proposal) {
-                                 return std::find(tiles.begin(), tiles.end(), tile_of(proposal.algo)) != tiles.end();
-                               }) - proposals);
+    return static_cast<size_t>(std::find_if(proposals, end,
+                                            [&](const auto& proposal) {
+                                              return std::find(tiles.begin(), tiles.end(), tile_of(proposal.algo)) !=
+                                                     tiles.end();
+                                            }) -
+                               proposals);
   };
   const bool long_epilogue = shape.inner() <= kShortInner || (shape.wide && shape.adds);
   const size_t wanted = long_epilogue ? first_of(kInTurn) : first_of(kLarge);

@@ -164,6 +164,20 @@ class NcclExchange : public Exchange {
   int64_t sent_bytes_ = 0;
 };
 
+class NcclCollective : public PendingCollective {
+ public:
+  NcclCollective(std::shared_ptr<NcclLane> lane, c10::intrusive_ptr<c10d::Work> work)
+      : lane_(std::move(lane)), work_(std::move(work)) {}
+  void wait() override {
+    lane_->watch().check();
+    work_->wait();
+  }
+
+ private:
+  std::shared_ptr<NcclLane> lane_;
+  c10::intrusive_ptr<c10d::Work> work_;
+};
+
 // GPU tensors through NCCL, everything else as on a lane of CPUs. NCCL's sums are made once and handed round, so every
 // rank has the same bits.
 class NcclCollectives : public Collectives {
@@ -189,11 +203,13 @@ class NcclCollectives : public Collectives {
     run(what, [&] { return lane_->reduce().broadcast(tensors, options); });
   }
   // In place, which NCCL allows where the own slice lies at its own place in the whole.
-  void reduce_scatter_sum(at::Tensor& values, std::string_view what) override {
-    if (!values.is_cuda()) return host_->reduce_scatter_sum(values, what);
+  std::unique_ptr<PendingCollective> start_reduce_scatter_sum(at::Tensor& values, std::string_view what) override {
+    if (!values.is_cuda()) return host_->start_reduce_scatter_sum(values, what);
     RINGFOLD_ASSERT(values.is_contiguous(), "collectives take contiguous tensors");
     at::Tensor own = lane_slice(*this, values, rank().value()), whole = values.detach().view({-1});
-    run(what, [&] { return lane_->reduce()._reduce_scatter_base(own, whole, c10d::ReduceScatterOptions()); });
+    return std::make_unique<NcclCollective>(
+        lane_,
+        start(what, [&] { return lane_->reduce()._reduce_scatter_base(own, whole, c10d::ReduceScatterOptions()); }));
   }
   void all_gather(at::Tensor& values, std::string_view what) override {
     if (!values.is_cuda()) return host_->all_gather(values, what);
@@ -224,12 +240,17 @@ class NcclCollectives : public Collectives {
 
   template <typename Call>
   void run(std::string_view what, Call call) {
+    NcclCollective(lane_, start(what, call)).wait();
+  }
+
+  template <typename Call>
+  c10::intrusive_ptr<c10d::Work> start(std::string_view what, Call call) {
     lane_->watch().check();
     const auto begin = std::chrono::steady_clock::now();
     try {
-      const c10::intrusive_ptr<c10d::Work> work = call();
+      c10::intrusive_ptr<c10d::Work> work = call();
       lane_->watch().add(work, std::string(what));
-      work->wait();
+      return work;
     } catch (const std::exception& error) {
       throw peer_failure(lane_->place(), "a peer", what, std::chrono::steady_clock::now() - begin, error.what());
     }

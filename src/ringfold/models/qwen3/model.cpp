@@ -35,7 +35,8 @@ at::Tensor real_rows(const PackLayout& layout, at::Device device) {
 
 }  // namespace
 
-at::Tensor DenseModel::forward(const at::Tensor& ids_t, const CpContextPtr& context, Recompute recompute) const {
+at::Tensor DenseModel::forward(const at::Tensor& ids_t, const CpContextPtr& context, Recompute recompute,
+                               const GradientsDone& gradients_done) const {
   const PackLayout& layout = context->layout;
   RINGFOLD_ASSERT(ids_t.dim() == 1 && ids_t.size(0) == layout.local_tokens(), "ids do not match the layout");
   const at::Tensor real_t1 = real_rows(layout, embedding_.device());
@@ -52,6 +53,9 @@ at::Tensor DenseModel::forward(const at::Tensor& ids_t, const CpContextPtr& cont
   const bool fused = recompute != Recompute::kNone && has_fused_layers(*this);
   const bool again = recompute == Recompute::kFull && at::GradMode::is_enabled();
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
+    // The gradient of a layer's input is whole after all nodes of the layer, and autograd adds up the gradients of
+    // parameters as soon as it has them.
+    if (gradients_done) x_th.register_hook([gradients_done, layer](const at::Tensor&) { gradients_done(layer); });
     if (fused) {
       x_th = fused_layer(*this, layer, x_th, rope.cos_td, rope.sin_td, context, again);
       continue;

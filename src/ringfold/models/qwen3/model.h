@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -53,9 +54,14 @@ class DenseModel {
   const at::Tensor& embedding() const { return embedding_; }
   const at::Tensor& final_norm() const { return final_norm_; }
 
+  // Called in the backward when it has added its last to the gradients of a layer's parameters and of all that come
+  // after them, but for a tied embedding.
+  using GradientsDone = std::function<void(int layer)>;
+
   // ids (local tokens) in the context's row order -> hidden states after the final norm (local tokens, hidden).
   // Pad rows are zeroed after the embedding, whatever their id.
-  at::Tensor forward(const at::Tensor& ids_t, const CpContextPtr& context, Recompute recompute) const;
+  at::Tensor forward(const at::Tensor& ids_t, const CpContextPtr& context, Recompute recompute,
+                     const GradientsDone& gradients_done = nullptr) const;
 
   // One layer; `phase` is kRecompute when the backward runs it again. cos, sin: (local tokens, head dim).
   at::Tensor layer_forward(int layer, const at::Tensor& x_th, const at::Tensor& cos_td, const at::Tensor& sin_td,
