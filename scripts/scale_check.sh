@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Policies side by side on all GPUs of this host (2, 4, 8), or small on the CPU: a table with NCCL's start-up figures, the raw
-# JSON lines and a picture a workload (timeline of each policy's last step), under nine minutes. Builds nothing: runs from the bundle that scripts/gpu_bundle.sh makes, or with --cpu from
-# build/dev. Usage: scale_check.sh [--cpu RANKS]; files go to $OUT (default: a temporary folder).
+# JSON lines and a picture a workload (timeline of each policy's last step), under nine minutes. Builds nothing: runs from the
+# bundle that scripts/gpu_bundle.sh makes, or with --cpu from build/dev.
+# Usage: scale_check.sh [--cpu RANKS]; SCALE_STEPS: steps a policy [3]; files go to $OUT (default: a temporary folder).
 set -uo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 out="${OUT:-$(mktemp -d)}"
@@ -28,7 +29,7 @@ workload() {
   local name="$1" model="$2" law="$3" budget="$4" s="$5" batch="$6" files; shift 6
   files="$out/$(echo "$name" | tr -c 'A-Za-z0-9\n' _)"
   local log="$files.log"
-  local steps=3 cost="$out/cost_${model}_$budget.toml"
+  local steps="${SCALE_STEPS:-3}" cost="$out/cost_${model}_$budget.toml"
   local common=(--model-config "$models/$model.json" --device $device --dtype $dtype --recompute $recompute
     --dynamic-context-parallel --use-dynamic-batch-size --max-tokens-per-gpu "$budget" --calculate-per-token-loss
     --rollout-max-context-len $((budget * s)) --log-prob-chunk-tokens 4096)
