@@ -39,7 +39,7 @@ workload() {
     grep -h "NCCL connected" "$cost.log" | tee -a "$table"
   fi
   timeout -k 5 150 "$ringfold" launch -n "$ranks" -- bench --json "${common[@]}" --law "$law" \
-    --samples $((batch * (steps + 1))) --global-batch-size "$batch" --skip-bad-samples --update --lr 0 --cost-model "$cost" \
+    --samples $((batch * (steps + 1))) --global-batch-size "$batch" --skip-bad-samples --update --cost-model "$cost" \
     --peak-tflops 989 --warmup-steps 2 --steps $steps --log-level warning --timeline "$files.timeline.jsonl" \
     --policies static,static_work,uniform,mixed "$@" >"$log" 2>&1 || { echo "$name: FAILED, see $log" | tee -a "$table"; tail -n 5 "$log"; return 1; }
   python3 "$scripts/timeline_picture.py" "$files.timeline.jsonl" "$files.svg" "$name, $ranks ranks on $device"

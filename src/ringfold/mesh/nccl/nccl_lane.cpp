@@ -4,7 +4,10 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <future>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
@@ -18,6 +21,8 @@ namespace ringfold {
 namespace {
 
 using NcclPtr = c10::intrusive_ptr<c10d::ProcessGroupNCCL>;
+
+constexpr std::chrono::seconds kAbortLimit{5};
 
 // c10d's own watchdog would end the process with pages of text; NcclWatch takes its place.
 void quiet_c10d() {
@@ -77,13 +82,22 @@ class NcclLane {
     }
   }
 
+  // Both at once: NCCL may wait for the device while it ends one communicator, and the device for a kernel of the other.
+  // The threads are left behind where not even that frees them.
   void abort() {
+    std::vector<std::future<void>> ended;
     for (const NcclPtr& group : {cp_, reduce_}) {
-      try {
-        group->abort();
-      } catch (const std::exception&) {  // it is broken already
-      }
+      std::packaged_task<void()> end([group] {
+        try {
+          group->abort();
+        } catch (const std::exception&) {  // it is broken already
+        }
+      });
+      ended.push_back(end.get_future());
+      std::thread(std::move(end)).detach();
     }
+    const auto limit = std::chrono::steady_clock::now() + kAbortLimit;
+    for (const std::future<void>& end : ended) end.wait_until(limit);
   }
 
   LanePlace place_;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kInterval{100};
 // After the abort the host's wait ends by itself; if it does not, this process must end all the same.
-constexpr std::chrono::seconds kGrace{20};
+constexpr std::chrono::seconds kGrace{10};
 
 }  // namespace
 
