@@ -218,6 +218,21 @@ TEST(AttentionParallel, backs_up_through_layers_and_groups) {
   });
 }
 
+// In half precision log-sum-exps are wider than the buffer that they travel in.
+TEST(AttentionParallel, all_to_all_carries_float_log_sum_exps_among_halves) {
+  const AttentionCase data({9, 2, 14}, {4, 2, 8}, 10);
+  run_ranks(4, [&](RankContext& at) {
+    const CpContextPtr context =
+        make_context(data.lengths, at.group(4), &at.exchange, {CpScheme::kAllToAll, AttentionKernel::kReference});
+    const RankRun run = run_attention(data, context, at::kBFloat16);
+    EXPECT_EQ(run.lse_ht.scalar_type(), at::kFloat);
+    EXPECT_EQ(run.dk.scalar_type(), at::kBFloat16);
+    expect_equals_one_rank(run, data, context->layout, 3e-2);
+    const at::Tensor pads = (full_rows(context->layout) < 0).nonzero().squeeze(1);
+    EXPECT_TRUE(run.lse_ht.index_select(1, pads).isneginf().all().item<bool>());
+  });
+}
+
 class NoExchange : public Exchange {
  public:
   std::unique_ptr<PendingExchange> start(const CpGroup&, std::span<const Transfer>, const ExchangeKey&) override {

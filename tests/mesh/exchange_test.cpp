@@ -54,6 +54,18 @@ TEST(Exchange, reduce_scatter_adds_in_group_order) {
   });
 }
 
+TEST(Exchange, all_to_all_sends_each_member_its_part) {
+  run_ranks(4, [](RankContext& at) {
+    const int me = at.rank.value();
+    std::vector<at::Tensor> parts, wanted;
+    for (int other = 0; other < 4; ++other) {
+      parts.push_back(at::full({2, 3}, 10 * me + other, at::kDouble));
+      wanted.push_back(at::full({2, 3}, 10 * other + me, at::kDouble));
+    }
+    EXPECT_TRUE(at::equal(all_to_all(at.exchange, at.group(4), at::stack(parts), {}), at::stack(wanted)));
+  });
+}
+
 TEST(Exchange, a_group_of_one_needs_no_backend) {
   run_ranks(1, [](RankContext& at) {
     const at::Tensor mine = at::ones({3});

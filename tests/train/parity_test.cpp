@@ -51,6 +51,8 @@ TEST_P(Parity, every_policy_and_scheme_equals_one_rank) {
         for (const CpCommType comm : {CpCommType::kP2p, CpCommType::kAllGather, CpCommType::kA2a}) {
           if (comm == CpCommType::kA2a && max_cp > run.config.num_attention_heads) continue;
           for (const std::string recompute : {"none", "full"}) {
+            // Half of the runs of the third scheme, for the sake of time.
+            if (comm == CpCommType::kA2a && (recompute == "full") != (dtype == "float32")) continue;
             run.settings.parallel.cp_policy = policy;
             run.settings.parallel.cp_policy_given = true;
             run.settings.parallel.execution = execution;

@@ -117,6 +117,7 @@ std::vector<at::Tensor> swap(const CpContext& context, const ExchangeKey& key,
   std::vector<at::Tensor> parts_ctw;
   std::vector<int64_t> widths;
   for (const at::Tensor& part : parts_tcw) {
+    RINGFOLD_ASSERT(part.scalar_type() == parts_tcw.front().scalar_type(), "a buffer has one type");
     parts_ctw.push_back(part.transpose(0, 1));
     widths.push_back(part.size(2));
   }
@@ -158,7 +159,8 @@ AttentionBlock all_to_all_forward(const CpContext& context, const AttentionCall&
         to_heads(context, whole, key, {columns.of_queries(q_thd), columns.of_keys(k_tgd), columns.of_keys(v_tgd)});
     block = attend_alone(call, whole.context, columns.queries(mine[0]), columns.keys(mine[1]), columns.keys(mine[2]));
   }
-  const auto home = to_rows(context, whole, key, {block.out_thd.flatten(1), columns.flat_lse(block.lse_ht)});
+  const auto home =
+      to_rows(context, whole, key, {block.out_thd.to(q_thd.scalar_type()).flatten(1), columns.flat_lse(block.lse_ht)});
   const double nothing = -std::numeric_limits<double>::infinity();
   return {columns.all_queries(home[0]), columns.all_lse(home[1]).index_fill_(1, whole.pad_row_t, nothing)};
 }
