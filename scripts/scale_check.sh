@@ -42,7 +42,8 @@ workload() {
     --samples $((batch * (steps + 1))) --global-batch-size "$batch" --skip-bad-samples --update --cost-model "$cost" \
     --peak-tflops 989 --warmup-steps 2 --steps $steps --log-level warning --timeline "$files.timeline.jsonl" \
     --policies static,static_work,uniform,mixed "$@" >"$log" 2>&1 || { echo "$name: FAILED, see $log" | tee -a "$table"; tail -n 5 "$log"; return 1; }
-  python3 "$scripts/timeline_picture.py" "$files.timeline.jsonl" "$files.svg" "$name, $ranks ranks on $device"
+  python3 "$scripts/timeline_picture.py" "$files.timeline.jsonl" "$files.svg" "$name, $ranks ranks on $device" \
+    "static by tokens,static by work,uniform,mixed"
   python3 - "$log" "$name" "$raw" <<'PY' | tee -a "$table"
 import json, sys
 data = json.loads([line for line in open(sys.argv[1]) if line.startswith("{")][-1])

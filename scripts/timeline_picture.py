@@ -2,7 +2,7 @@
 """One SVG from `ringfold bench --timeline FILE`: what every rank did in the last step of each policy, on one time axis; packs
 coloured by CP size, the plan's prediction as a line. Light and dark by the reader's setting.
 
-Usage: timeline_picture.py FILE.jsonl PICTURE.svg TITLE
+Usage: timeline_picture.py FILE.jsonl PICTURE.svg TITLE [NAME,NAME,.. of the policies]
 """
 import html
 import json
@@ -32,9 +32,10 @@ def main():
     body.append(f'<line x1="{x + 4}" x2="{x + 4}" y1="{y - 12}" y2="{y + 3}" class="plan"/>')
     text("predicted end of the packs; grey: reduction and update", x + 12, y)
     y += 14
-    for step in steps:
+    names = sys.argv[4].split(",") if len(sys.argv) > 4 else [step["plan"]["policy"] for step in steps]
+    for name, step in zip(names, steps, strict=True):
         plan = step["plan"]
-        policy = plan["policy"] + (", free" if plan["mode"] == "free" else "")
+        policy = name + (", free" if plan["mode"] == "free" else "")
         ranks = len(step["measured_us"])
         text(policy, 0, y + 13, "font-weight:600")
         text(f'{step["step_us"] / 1e3:.0f} ms', 0, y + 28, "fill:var(--soft)")
