@@ -82,8 +82,8 @@ class NcclLane {
     }
   }
 
-  // Both at once: NCCL may wait for the device while it ends one communicator, and the device for a kernel of the other.
-  // The threads are left behind where not even that frees them.
+  // Both at once: NCCL may wait for the device while it ends one communicator, and the device for a kernel of the
+  // other. The threads are left behind where not even that frees them.
   void abort() {
     std::vector<std::future<void>> ended;
     for (const NcclPtr& group : {cp_, reduce_}) {
