@@ -104,6 +104,8 @@ void print_results(const Session& session, const BenchSettings& bench, const std
     fmt::print("{:<12} {:>10} {:>10} {:>10} {:>10} {:>6} {:>7} {:>12} {:>10} {:>9}  {}\n", "policy", "median ms", "min",
                "max", "predicted", "of T*", "ratio", "tok/s/rank", "TFLOP/s", "exposed", "token share by CP size");
   }
+  // A run's own cost model is that of its shape on an H200: what it predicts for a CPU would mislead.
+  const bool predicts = !session.device.is_cpu() || !session.settings.cost_model.empty();
   for (const PolicyResult& result : results) {
     const double ratio = results.front().median_ms() / result.median_ms();
     const double rate = work.tokens / result.median_ms() * 1e3 / session.env.world_size;
@@ -137,10 +139,10 @@ void print_results(const Session& session, const BenchSettings& bench, const std
     if (!session.device.is_cpu()) row["peak_memory_bytes"] = result.peak_memory_bytes;
     out["policies"].push_back(row);
     if (json) continue;
-    fmt::print(
-        "{:<12} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>4.0f} % {:>6.2f}x {:>12.0f} {:>10.4f} {:>6.1f} ms  {}\n",
-        result.name, result.median_ms(), *low, *high, median(result.predicted_ms), 100 * share_of_limit, ratio, rate,
-        tflops, exposed, shares);
+    fmt::print("{:<12} {:>10.1f} {:>10.1f} {:>10.1f} {:>10} {:>6} {:>6.2f}x {:>12.0f} {:>10.4f} {:>6.1f} ms  {}\n",
+               result.name, result.median_ms(), *low, *high,
+               predicts ? fmt::format("{:.1f}", median(result.predicted_ms)) : "-",
+               predicts ? fmt::format("{:.0f} %", 100 * share_of_limit) : "-", ratio, rate, tflops, exposed, shares);
     if (bench.peak_tflops > 0)
       fmt::print("{:<12} {:.1f} % of {:g} TFLOP/s\n", "", 100 * tflops / bench.peak_tflops, bench.peak_tflops);
     if (!session.device.is_cpu()) {
