@@ -141,7 +141,8 @@ TEST(OddCases, a_tiny_budget_with_many_samples_ends_quickly) {
     lengths.push_back(64);
     ASSERT_TRUE(make_plan(request_of(topology_of(kind, 1, 64, 1), lengths)).ok());
   }
-  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 120.0);  // seconds, under sanitizers too
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+            120.0);  // seconds, under sanitizers too
 }
 
 TEST(StaticByWork, is_no_slower_than_static_by_tokens_on_spread_out_lengths) {

@@ -182,7 +182,8 @@ TEST(Sharding, weights_and_moments_equal_one_rank) {
     settings.clip_grad = 0.05;
     const Trained alone = train_on(1, settings, FlatParameters::kBucketElements).front();
     const double tolerance = dtype == "float64" ? 1e-10 : 1e-5;
-    // The first step moves every weight by lr whatever its gradient is, so that later ones see fp32's rounding enlarged.
+    // The first step moves every weight by lr whatever its gradient is, so that later ones see fp32's rounding
+    // enlarged.
     const double of_moments = dtype == "float64" ? 1e-10 : 5e-5;
     for (const int world : {1, 2, 3, 4}) {
       for (const int64_t bucket : {kSmallBucket, FlatParameters::kBucketElements}) {
