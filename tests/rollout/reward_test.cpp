@@ -20,10 +20,16 @@ RewardRequest request(const Ids& response, const Ids& answer, int64_t id = 0) {
   return {id, prompt, response, answer, false};
 }
 
+std::vector<double> scores(RewardModel& reward, const std::vector<RewardRequest>& requests) {
+  std::vector<double> all;
+  for (const RewardRequest& one : requests) all.push_back(reward.score(one));
+  return all;
+}
+
 TEST(Reward, exact_compares_all_but_stop_tokens) {
   const auto reward = make_exact_reward({9});
   const Ids right = {4, 5, 9}, cut = {4, 5}, wrong = {4, 6, 9}, longer = {4, 5, 5, 9}, none = {9};
-  EXPECT_EQ(reward->score({request(right, right), request(cut, right), request(right, cut), request(wrong, right),
+  EXPECT_EQ(scores(*reward, {request(right, right), request(cut, right), request(right, cut), request(wrong, right),
                            request(longer, right), request(none, right)}),
             (std::vector<double>{1, 1, 1, 0, 0, 0}));
 }
@@ -46,7 +52,7 @@ TEST(Reward, numbers_are_read_in_text_and_ids_without_a_token_left_out) {
   const Ids wrong = tokenizer->encode("It is 1234.6"), none = tokenizer->encode("who knows");
   Ids padded = right;
   padded.insert(padded.begin() + 1, tokenizer->vocab_size() + 7);
-  EXPECT_EQ(reward->score({request(right, answer), request(wrong, answer), request(none, answer), request(none, none),
+  EXPECT_EQ(scores(*reward, {request(right, answer), request(wrong, answer), request(none, answer), request(none, none),
                            request(padded, answer)}),
             (std::vector<double>{1, 0, 0, 0, 1}));
 }
@@ -59,14 +65,14 @@ TEST(Reward, a_program_judges_line_by_line) {
       "  print(json.dumps({\"reward\": r[\"id\"] + len(r[\"response_tokens\"]) / 4}))'",
       nullptr, 20);
   const Ids one = {1}, two = {1, 2};
-  EXPECT_EQ(reward->score({request(one, two, 3), request(two, two, 4)}), (std::vector<double>{3.25, 4.5}));
-  EXPECT_EQ(reward->score({request(two, two, 5)}), (std::vector<double>{5.5}));
+  EXPECT_EQ(scores(*reward, {request(one, two, 3), request(two, two, 4)}), (std::vector<double>{3.25, 4.5}));
+  EXPECT_EQ(scores(*reward, {request(two, two, 5)}), (std::vector<double>{5.5}));
 }
 
 std::string failure(const std::string& command, double timeout = 20) {
   const Ids one = {1};
   try {
-    make_program_reward(command, nullptr, timeout)->score({request(one, one, 7)});
+    make_program_reward(command, nullptr, timeout)->score(request(one, one, 7));
   } catch (const RunError& error) {
     return error.what();
   }
@@ -100,7 +106,7 @@ TEST(Reward, an_answer_too_many_is_not_taken_for_the_next_one) {
       make_program_reward("while read -r line; do echo '{\"reward\": 1}'; echo '{\"reward\": 2}'; done", nullptr, 20);
   std::string message;
   try {
-    for (int i = 0; i < 100; ++i) reward->score({request(one, one)});
+    for (int i = 0; i < 100; ++i) reward->score(request(one, one));
   } catch (const RunError& error) {
     message = error.what();
   }
@@ -113,7 +119,7 @@ TEST(Reward, a_program_that_does_not_leave_is_ended) {
   {
     const auto reward =
         make_program_reward("trap '' TERM; read -r line; echo '{\"reward\": 1}'; sleep 60", nullptr, 20);
-    EXPECT_EQ(reward->score({request(one, one)}), (std::vector<double>{1}));
+    EXPECT_EQ(scores(*reward, {request(one, one)}), (std::vector<double>{1}));
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }

@@ -15,6 +15,10 @@ constexpr int64_t round_up(int64_t value, int64_t multiple) {
 constexpr bool is_power_of_2(int64_t value) {
   return value > 0 && std::has_single_bit(static_cast<uint64_t>(value));
 }
+// The largest one that is at most `value`, which is positive.
+constexpr int64_t previous_power_of_2(int64_t value) {
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(value)));
+}
 constexpr int64_t next_power_of_2(int64_t value) {
   return value <= 1 ? 1 : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
 }

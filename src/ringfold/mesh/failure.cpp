@@ -39,18 +39,13 @@ bool is_out_of_memory(const std::exception& failure) {
 }
 
 std::string message_of(const std::exception& failure, Rank rank) {
-  std::string message;
-  if (dynamic_cast<const Error*>(&failure) != nullptr) {
-    message = failure.what();
-  } else if (is_out_of_memory(failure)) {
-    message = fmt::format("[main] rank {}: out of memory. Hint: a smaller model or budget, or fewer ranks a machine",
-                          rank.value());
-  } else {
-    // Foreign exceptions may carry a stack trace; the first line says what happened.
-    message = fmt::format("[main] rank {}: {}", rank.value(), first_line(failure.what()));
+  if (dynamic_cast<const Error*>(&failure) != nullptr) return failure.what();
+  if (is_out_of_memory(failure)) {
+    return fmt::format("[main] rank {}: out of memory. Hint: a smaller model or budget, or fewer ranks a machine",
+                       rank.value());
   }
-  std::replace(message.begin(), message.end(), '\n', ' ');
-  return message;
+  // Foreign exceptions may carry a stack trace; the first line says what happened.
+  return fmt::format("[main] rank {}: {}", rank.value(), first_line(failure.what()));
 }
 
 int report_failure(const std::exception& failure, const LaunchEnv& env, bool shared_by_all_ranks) {

@@ -18,11 +18,11 @@ int level_of(int64_t size) {
 
 CostTable::CostTable(const PackInput& input)
     : lane_(input.dp * input.max_cp), static_level_(level_of(input.max_cp)), budget_(input.budget) {
-  const int in_lane = static_cast<int>(std::bit_floor(static_cast<unsigned>(lane_)));
+  const int in_lane = static_cast<int>(previous_power_of_2(lane_));
   const int largest = input.widest_cp > 0 ? std::min(in_lane, input.widest_cp) : in_lane;
   levels_ = level_of(largest) + 1;
-  const auto node = std::bit_floor(static_cast<unsigned>(std::max(input.cost->node_size, 1)));
-  node_level_ = level_of(std::clamp(static_cast<int>(node), input.max_cp, largest));
+  const auto node = static_cast<int>(previous_power_of_2(std::max(input.cost->node_size, 1)));
+  node_level_ = level_of(std::clamp(node, input.max_cp, largest));
   fill_levels(*input.cost);
   fill_samples(input);
   find_bounds();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "ringfold/base/error.h"
 #include "ringfold/base/pow2.h"
@@ -97,7 +96,7 @@ void check_choices(const ParallelSettings& s, CpPolicy policy) {
 }
 
 int largest_power_in(int ranks) {
-  return static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks)));
+  return static_cast<int>(previous_power_of_2(ranks));
 }
 
 int64_t cp_need(int64_t context, int64_t budget) {

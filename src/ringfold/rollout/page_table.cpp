@@ -3,15 +3,9 @@
 #include <numeric>
 
 #include "ringfold/base/error.h"
+#include "ringfold/base/pow2.h"
 
 namespace ringfold {
-namespace {
-
-int64_t pages_of(int64_t tokens, int64_t page_tokens) {
-  return (tokens + page_tokens - 1) / page_tokens;
-}
-
-}  // namespace
 
 PageTable::PageTable(const PageShape& shape)
     : shape_(shape),
@@ -24,7 +18,7 @@ PageTable::PageTable(const PageShape& shape)
 }
 
 bool PageTable::fits(int64_t tokens, int64_t copies) const {
-  const int64_t pages = pages_of(tokens, shape_.page_tokens);
+  const int64_t pages = ceil_div(tokens, shape_.page_tokens);
   return pages <= shape_.pages_per_sequence && copies <= static_cast<int64_t>(free_slots_.size()) &&
          copies * pages <= static_cast<int64_t>(free_pages_.size());
 }
@@ -36,7 +30,7 @@ int64_t PageTable::place(const Row& row, int64_t position) const {
 
 std::vector<int64_t> PageTable::add(int64_t tokens, int64_t most_tokens) {
   RINGFOLD_ASSERT(tokens >= 1 && tokens <= most_tokens && fits(most_tokens, 1), "a sequence that fits");
-  const Row row{free_slots_.back(), tokens, pages_of(most_tokens, shape_.page_tokens)};
+  const Row row{free_slots_.back(), tokens, ceil_div(most_tokens, shape_.page_tokens)};
   free_slots_.pop_back();
   for (int64_t page = 0; page < row.pages; ++page) {
     table_[static_cast<size_t>(row.slot * shape_.pages_per_sequence + page)] = free_pages_.back();
@@ -86,7 +80,7 @@ PageStep PageTable::grow(int64_t rows) {
       step.slot[i] = row.slot;
       step.token[i] = place(row, row.tokens);
       step.length[i] = ++row.tokens;
-      pages = pages_of(row.tokens, shape_.page_tokens);
+      pages = ceil_div(row.tokens, shape_.page_tokens);
     }
     step.work_begin.push_back(step.work_begin.back() + pages);
   }

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "ringfold/base/error.h"
+#include "ringfold/base/pow2.h"
 #include "ringfold/device/device.h"
 #include "ringfold/device/release_memory.h"
 #include "ringfold/models/common/rope_table.h"
@@ -20,7 +21,7 @@ constexpr int64_t kInputs = 5;  // of a row (PagedDecoder::Step)
 
 // Recordings cost two steps each: few sizes, and little work for rows without a sequence.
 int64_t round_rows(int64_t sequences) {
-  if (sequences > 4) return (sequences + 7) / 8 * 8;
+  if (sequences > 4) return round_up(sequences, 8);
   return sequences == 3 ? 4 : sequences;
 }
 
@@ -30,7 +31,7 @@ PageShape page_shape(const DenseModel& model, const DecoderLimits& limits) {
   PageShape shape;
   shape.page_tokens = fused::kPageTokens;
   shape.sequences = std::min(limits.sequences, fused::kMaxDecodedRows);
-  shape.pages_per_sequence = (limits.tokens + fused::kPageTokens - 1) / fused::kPageTokens;
+  shape.pages_per_sequence = ceil_div(limits.tokens, fused::kPageTokens);
   const int64_t page_bytes = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim *
                              fused::kPageTokens * static_cast<int64_t>(model.embedding().element_size());
   // What a step needs beside the cache: logits and partial sums of attention.

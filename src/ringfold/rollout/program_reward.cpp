@@ -42,14 +42,10 @@ class ProgramReward : public RewardModel {
     }
   }
 
-  std::vector<double> score(const std::vector<RewardRequest>& requests) override {
-    std::vector<double> rewards;
-    for (const RewardRequest& request : requests) {
-      require_silence();
-      send_line(line_of(request));
-      rewards.push_back(reward_of(receive_line(), request));
-    }
-    return rewards;
+  double score(const RewardRequest& request) override {
+    require_silence();
+    send_line(line_of(request));
+    return reward_of(receive_line(), request);
   }
 
  private:

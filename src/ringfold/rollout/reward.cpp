@@ -15,13 +15,9 @@ class ExactReward : public RewardModel {
  public:
   explicit ExactReward(std::vector<int64_t> stops) : stops_(std::move(stops)) {}
 
-  std::vector<double> score(const std::vector<RewardRequest>& requests) override {
-    std::vector<double> rewards;
-    for (const RewardRequest& request : requests) {
-      const auto response = without_stop(request.response), answer = without_stop(request.answer);
-      rewards.push_back(std::equal(response.begin(), response.end(), answer.begin(), answer.end()) ? 1 : 0);
-    }
-    return rewards;
+  double score(const RewardRequest& request) override {
+    const auto response = without_stop(request.response), answer = without_stop(request.answer);
+    return std::equal(response.begin(), response.end(), answer.begin(), answer.end()) ? 1 : 0;
   }
 
  private:
@@ -39,14 +35,10 @@ class NumericReward : public RewardModel {
  public:
   explicit NumericReward(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
 
-  std::vector<double> score(const std::vector<RewardRequest>& requests) override {
-    std::vector<double> rewards;
-    for (const RewardRequest& request : requests) {
-      const double given = last_number(readable_text(*tokenizer_, request.response));
-      const double right = last_number(readable_text(*tokenizer_, request.answer));
-      rewards.push_back(std::abs(given - right) <= 1e-9 * std::max(1.0, std::abs(right)) ? 1 : 0);  // NaN: 0
-    }
-    return rewards;
+  double score(const RewardRequest& request) override {
+    const double given = last_number(readable_text(*tokenizer_, request.response));
+    const double right = last_number(readable_text(*tokenizer_, request.answer));
+    return std::abs(given - right) <= 1e-9 * std::max(1.0, std::abs(right)) ? 1 : 0;  // NaN: 0
   }
 
  private:

@@ -20,8 +20,8 @@ struct RewardRequest {
 class RewardModel {
  public:
   virtual ~RewardModel() = default;
-  // One finite number a request, in order.
-  virtual std::vector<double> score(const std::vector<RewardRequest>& requests) = 0;
+  // A finite number.
+  virtual double score(const RewardRequest& request) = 0;
 };
 
 // "exact": 1 when the response is the answer, stop tokens at their ends left out, else 0.

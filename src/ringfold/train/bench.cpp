@@ -204,7 +204,6 @@ int time_policies(Session& session, const RunSettings& settings, const BenchSett
   std::optional<AdamW> optimizer;
   if (bench.update) optimizer.emplace(flat, AdamWOptions{});
   TrainState state{*model, flat, optimizer ? &*optimizer : nullptr};
-  state.reduce_early = !session.device.is_cpu() && bench.calibrate.empty();
   if (!bench.calibrate.empty()) {
     run_calibration(session, state, bench, json);
     return 0;
@@ -233,7 +232,9 @@ int time_policies(Session& session, const RunSettings& settings, const BenchSett
       const StepReport report = train_step(session, state, prepared, step + 1, bench.update ? settings.lr : 0);
       if (!measured) continue;
       record(result, report);
-      result.timeline = make_timeline(number, 1e3 * report.step_ms, report.plan, report.pack_us);
+      if (!bench.timeline.empty()) {
+        result.timeline = make_timeline(number, 1e3 * report.step_ms, report.plan, report.pack_us);
+      }
       if (p > 0) continue;
       tokens += static_cast<double>(report.plan.summary.tokens) / static_cast<double>(bench.steps);
       flops += files.config.train_flops(report.plan.summary.tokens, report.plan.summary.sum_squared_tokens) /

@@ -20,6 +20,7 @@ constexpr const char* kComponent = "checkpoint";
 constexpr const char *kOptimizerFile = "optimizer.safetensors", *kSamplesFile = "samples.safetensors",
                      *kStateFile = "state.json", *kWeightsFolder = "hf", *kConfigFile = "hf/config.json";
 constexpr const char *kOldLogProbs = "old_log_probs", *kRefLogProbs = "ref_log_probs", *kCounts = ".counts";
+constexpr const char *kFirstMoment = ".exp_avg", *kSecondMoment = ".exp_avg_sq", *kMaster = ".master";
 constexpr int kSchema = 1;
 
 // Owned state of the run, and the suffix of its tensors in a checkpoint.
@@ -29,8 +30,8 @@ struct OwnedState {
 };
 
 std::vector<OwnedState> optimizer_state(FlatParameters& flat, AdamW& optimizer) {
-  std::vector<OwnedState> state = {{".exp_avg", optimizer.first_moment()}, {".exp_avg_sq", optimizer.second_moment()}};
-  if (flat.has_masters()) state.push_back({".master", flat.masters()});
+  std::vector<OwnedState> state = {{kFirstMoment, optimizer.first_moment()}, {kSecondMoment, optimizer.second_moment()}};
+  if (flat.has_masters()) state.push_back({kMaster, flat.masters()});
   return state;
 }
 
@@ -218,8 +219,8 @@ void require_same_tensors(const Checkpoint& checkpoint, const std::string& path,
   std::vector<std::string> problems;
   const at::ScalarType wide = flat.masters().scalar_type();
   check_parts(flat, "", flat.values().scalar_type(), left, problems);
-  for (const char* suffix : {".exp_avg", ".exp_avg_sq"}) check_parts(flat, suffix, wide, left, problems);
-  if (flat.has_masters()) check_parts(flat, ".master", wide, left, problems);
+  for (const char* suffix : {kFirstMoment, kSecondMoment}) check_parts(flat, suffix, wide, left, problems);
+  if (flat.has_masters()) check_parts(flat, kMaster, wide, left, problems);
   for (const auto& [name, value] : left) problems.push_back(name + " extra");
   if (problems.empty()) return;
   constexpr size_t kShown = 5;

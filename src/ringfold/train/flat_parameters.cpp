@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "ringfold/base/error.h"
+#include "ringfold/base/pow2.h"
 #include "ringfold/kernels/fused.h"
 #include "ringfold/train/pieces.h"
 
@@ -16,10 +17,6 @@ namespace {
 
 // Elements that a slice is a multiple of: every slice starts on a whole cache line, also in half precision.
 constexpr int64_t kSliceAlignment = 64;
-
-int64_t divide_up(int64_t value, int64_t by) {
-  return (value + by - 1) / by;
-}
 
 }  // namespace
 
@@ -51,9 +48,9 @@ FlatParameters::FlatParameters(std::vector<Parameter>& parameters, LaneShard sha
 
 // Buckets of equal size, and as little padding as that allows.
 void FlatParameters::cut_buckets(int64_t most_elements) {
-  const int64_t wanted = divide_up(total_, most_elements);
-  slice_ = divide_up(divide_up(total_, wanted * shard_.count), kSliceAlignment) * kSliceAlignment;
-  buckets_ = to_reduce_ = divide_up(total_, bucket_elements());
+  const int64_t wanted = ceil_div(total_, most_elements);
+  slice_ = round_up(ceil_div(total_, wanted * shard_.count), kSliceAlignment);
+  buckets_ = to_reduce_ = ceil_div(total_, bucket_elements());
   for (int64_t bucket = 0; bucket < buckets_; ++bucket) {
     const int64_t begin = bucket * bucket_elements() + shard_.index * slice_;
     const int64_t size = std::min(slice_, total_ - begin);

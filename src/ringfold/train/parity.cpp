@@ -180,7 +180,6 @@ int check_layout(Session& session, const RunSettings& settings, const LoadedFile
                  bool json) {
   FlatParameters flat(model->parameters(), shard_of(session.collectives()));
   TrainState state{*model, flat};
-  state.reduce_early = !session.device.is_cpu();
 
   const auto count = static_cast<int64_t>(files.data.samples.size());
   StepBatch batch(files.data,

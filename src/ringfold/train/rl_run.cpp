@@ -8,14 +8,13 @@
 #include "ringfold/base/log.h"
 #include "ringfold/data/order.h"
 #include "ringfold/device/release_memory.h"
-#include "ringfold/mesh/failure.h"
 #include "ringfold/report/event_file.h"
 #include "ringfold/report/timeline.h"
-#include "ringfold/train/checkpoint_saver.h"
 #include "ringfold/train/objective_names.h"
 #include "ringfold/train/resume.h"
 #include "ringfold/train/rl_fields.h"
 #include "ringfold/train/rollout_phase.h"
+#include "ringfold/train/run_checkpoints.h"
 #include "ringfold/train/schedule.h"
 #include "ringfold/train/setup.h"
 #include "ringfold/train/step.h"
@@ -53,25 +52,20 @@ void check_settings(const RunSettings& s) {
   }
 }
 
-void make_output_folder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (!error) return;
-  throw UsageError(
-      fmt::format("[settings] --output-dir {}: {}. Hint: choose a folder you may write to", folder, error.message()));
-}
-
 class RlRun {
  public:
-  RlRun(Session& session, LoadedFiles& files, DenseModel& model, RewardModel& reward)
+  RlRun(Session& session, LoadedFiles& files, DenseModel& model, RewardModel& reward,
+        const std::vector<int64_t>& given_lengths)
       : session_(session),
         settings_(session.settings),
         files_(files),
         model_(model),
         reward_(reward),
+        given_lengths_(given_lengths),
         flat_(model.parameters(), shard_of(session.collectives())),
         optimizer_(flat_, {settings_.adam_beta1, settings_.adam_beta2, settings_.adam_eps, settings_.weight_decay}),
-        state_{.model = model, .flat = flat_, .optimizer = &optimizer_, .reduce_early = !session.device.is_cpu()} {
+        state_{model, flat_, &optimizer_},
+        checkpoints_(session) {
     // The policy moves away from the start, so that the start is kept; of a resumed run too, whose weights come later.
     if (needs_reference(settings_) && !files_.reference) files_.reference = ReferenceWeights::copy_of(model);
   }
@@ -87,36 +81,35 @@ class RlRun {
   void wake();
   void train_on(const Dataset& data, const RlFields& rl, RolloutMetrics& metrics);
   int64_t steps_of(int64_t responses) const { return steps_per_epoch(responses, settings_.global_batch_size); }
-  // Both end every rank when a checkpoint could not be written.
   void save_after(int64_t rollout);
-  void require_saved();
 
   Session& session_;
   const RunSettings& settings_;
   LoadedFiles& files_;
   DenseModel& model_;
   RewardModel& reward_;
+  const std::vector<int64_t>& given_lengths_;
   FlatParameters flat_;
   AdamW optimizer_;
   TrainState state_;
-  int64_t rollout_ = 0;                                     // made
-  int64_t step_ = 0;                                        // made
-  int64_t total_steps_ = 0;                                 // of the schedule: with no group left out
-  std::vector<std::pair<std::string, std::string>> facts_;  // for checkpoints
+  int64_t rollout_ = 0;      // made
+  int64_t step_ = 0;         // made
+  int64_t total_steps_ = 0;  // of the schedule: with no group left out
+  RunCheckpoints checkpoints_;
   // Rank 0.
   std::unique_ptr<MetricsFile> steps_file_, timelines_, rollouts_file_;
   std::unique_ptr<EventFile> events_;
   std::unique_ptr<Progress> progress_;
-  std::optional<CheckpointSaver> saver_;
 };
 
 void RlRun::begin(const std::optional<ResumePoint>& point) {
   total_steps_ = settings_.num_rollout * steps_of(settings_.rollout_batch_size * settings_.n_samples_per_prompt);
-  facts_ = run_facts(session_, files_);
-  if (files_.reference) facts_.emplace_back("reference weights", weights_fact(files_.reference->values()));
-  rollout_ = resume_run(session_, point, facts_, flat_, optimizer_).step;
+  auto facts = run_facts(session_, files_);
+  if (files_.reference) facts.emplace_back("reference weights", weights_fact(files_.reference->values()));
+  rollout_ = resume_run(session_, point, facts, flat_, optimizer_).step;
   step_ = optimizer_.steps();  // every step of a rollout has loss tokens, and so an update
   if (session_.is_main()) open_output();
+  checkpoints_.open(std::move(facts));
 }
 
 void RlRun::open_output() {
@@ -127,34 +120,14 @@ void RlRun::open_output() {
   rollouts_file_ = std::make_unique<MetricsFile>(rollout_records(folder));
   events_ = std::make_unique<EventFile>(folder + "/tensorboard");
   progress_ = std::make_unique<Progress>(total_steps_, settings_.progress);
-  if (settings_.save) {
-    saver_.emplace(CheckpointSaver::Options{checkpoints_folder(folder), settings_.save_total_limit,
-                                            settings_.async_save, nullptr});
-  }
 }
 
 void RlRun::save_after(int64_t rollout) {
   session_.enter("saving", step_);
   CheckpointState state;
   state.step = rollout;
-  state.world_size = session_.env.world_size;
-  state.facts = facts_;
   // A rollout's log-probs are used up: nothing of it is kept.
-  Checkpoint checkpoint = capture_checkpoint(session_.collectives(), std::move(state), model_, flat_, optimizer_,
-                                             RlFields{}, settings_.async_save);
-  if (session_.is_main()) {
-    // A checkpoint's steps shall be in the records on the disk.
-    for (const std::string& records : record_files(settings_.output_dir)) flush_file(records);
-    saver_->save(std::move(checkpoint));
-  }
-  require_saved();
-}
-
-void RlRun::require_saved() {
-  const bool failed = saver_ && saver_->failure();
-  if (session_.collectives().all_gather_double(failed ? 1 : 0, "checkpoint").front() == 0) return;
-  if (failed) throw *saver_->failure();
-  throw ReportedElsewhere(ExitCode::kFailure);
+  checkpoints_.save(std::move(state), model_, flat_, optimizer_, RlFields{});
 }
 
 void RlRun::train_on(const Dataset& data, const RlFields& rl, RolloutMetrics& metrics) {
@@ -207,7 +180,7 @@ void RlRun::iterate(int64_t number) {
   const auto count = static_cast<int64_t>(files_.data.samples.size());
   const std::vector<int64_t> prompts =
       global_batch(count, settings_.rollout_batch_size, number, settings_.seed, settings_.shuffle).indices;
-  const Rollout rollout = make_rollout(session_, model_, reward_, files_.data, prompts, number);
+  const Rollout rollout = make_rollout(session_, model_, reward_, files_.data, prompts, given_lengths_, number);
   metrics.rollout = number;
   metrics.first_step = step_ + 1;
   if (!rollout.data.samples.empty()) {
@@ -256,10 +229,9 @@ int RlRun::run(std::optional<ResumePoint> point) {
     const bool ends = rollout_ == settings_.num_rollout || signal != 0;
     const bool due = settings_.save_interval > 0 && rollout_ % settings_.save_interval == 0;
     if (settings_.save && (due || ends)) save_after(rollout_);
-    if (settings_.async_save) require_saved();
+    if (settings_.async_save) checkpoints_.require_saved();
   }
-  if (saver_) saver_->finish();
-  require_saved();
+  checkpoints_.finish();
   session_.enter("saving", step_);
   if (session_.is_main()) {
     progress_.reset();
@@ -278,6 +250,7 @@ int RlRun::run(std::optional<ResumePoint> point) {
 int run_rl(const RunSettings& settings) {
   std::unique_ptr<RewardModel> reward;
   std::optional<ResumePoint> point;
+  std::vector<int64_t> lengths;
   StartedRun started = start_run(settings, [&](const Topology& topology) {
     check_settings(settings);
     make_output_folder(settings.output_dir);
@@ -287,13 +260,14 @@ int run_rl(const RunSettings& settings) {
       tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_dir(settings.tokenizer_dir));
     }
     LoadedFiles files = load_files(settings, topology);
+    lengths = given_lengths(settings);
     check_prompts(settings, files.data);
     reward = make_reward(settings, std::move(tokenizer));
     return files;
   });
   return run_with_others(*started.session, [&](Session& session) {
     watch_stop_signals();
-    return RlRun(session, started.files, *started.model, *reward).run(std::move(point));
+    return RlRun(session, started.files, *started.model, *reward, lengths).run(std::move(point));
   });
 }
 

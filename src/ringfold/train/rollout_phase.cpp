@@ -49,11 +49,6 @@ std::vector<int64_t> prompt_of(const Sample& sample) {
   return {sample.tokens.begin(), sample.tokens.begin() + sample.response_begin()};
 }
 
-// What --rollout-lengths-file says; empty without.
-std::vector<int64_t> given_lengths(const RunSettings& settings) {
-  return settings.rollout_lengths_file.empty() ? std::vector<int64_t>() : load_lengths(settings.rollout_lengths_file);
-}
-
 // Of the responses to prompt `prompt` of rollout `number`: the file's lengths in turn, from the start again after the
 // last.
 std::vector<int64_t> lengths_of_group(const RunSettings& settings, const std::vector<int64_t>& lengths, int64_t number,
@@ -85,8 +80,7 @@ std::vector<double> rewards_of(const Session& session, RewardModel& reward, cons
                                           static_cast<size_t>(sample.response_length));
     for (const SampledResponse& response : responses[i]) {
       session.enter("judging", rollout);
-      rewards.push_back(
-          reward.score({{sample.id.value(), prompt, response.tokens, answer, response.truncated}}).front());
+      rewards.push_back(reward.score({sample.id.value(), prompt, response.tokens, answer, response.truncated}));
     }
   }
   return rewards;
@@ -197,17 +191,19 @@ std::unique_ptr<RewardModel> make_reward(const RunSettings& settings, std::share
   return make_numeric_reward(std::move(tokenizer));
 }
 
-void check_prompts(const RunSettings& settings, const Dataset& data) {
-  if (!settings.rollout_lengths_file.empty()) {
-    const bool stops = !settings.rollout_stop_token_ids.empty();
-    if (stops || settings.dynamic_sampling_filter) {
-      // Responses end where the file says, and their rewards say nothing.
-      throw UsageError(
-          fmt::format("[settings] --rollout-lengths-file: got it beside {}, expected one of the two. Hint: drop one",
-                      stops ? "--rollout-stop-token-ids" : "--dynamic-sampling-filter"));
-    }
-    given_lengths(settings);  // a broken file is told before the start
+std::vector<int64_t> given_lengths(const RunSettings& settings) {
+  if (settings.rollout_lengths_file.empty()) return {};
+  const bool stops = !settings.rollout_stop_token_ids.empty();
+  if (stops || settings.dynamic_sampling_filter) {
+    // Responses end where the file says, and their rewards say nothing.
+    throw UsageError(
+        fmt::format("[settings] --rollout-lengths-file: got it beside {}, expected one of the two. Hint: drop one",
+                    stops ? "--rollout-stop-token-ids" : "--dynamic-sampling-filter"));
   }
+  return load_lengths(settings.rollout_lengths_file);
+}
+
+void check_prompts(const RunSettings& settings, const Dataset& data) {
   const int64_t limit = settings.parallel.rollout_max_context_len;
   for (const Sample& sample : data.samples) {
     const int64_t prompt = sample.response_begin();
@@ -220,9 +216,8 @@ void check_prompts(const RunSettings& settings, const Dataset& data) {
 }
 
 Rollout make_rollout(Session& session, const DenseModel& model, RewardModel& reward, const Dataset& data,
-                     const std::vector<int64_t>& prompts, int64_t number) {
+                     const std::vector<int64_t>& prompts, const std::vector<int64_t>& lengths, int64_t number) {
   const auto copies = session.settings.n_samples_per_prompt;
-  const std::vector<int64_t> lengths = given_lengths(session.settings);
   const auto begin = Clock::now();
   std::vector<SamplingPrompt> asked;
   std::vector<size_t> mine;

@@ -28,10 +28,12 @@ std::unique_ptr<RewardModel> make_reward(const RunSettings& settings, std::share
 // `prompts`: positions in `data`, whose samples are prompts (all before the response) with a reference response.
 // `rollout` is 1-based and makes its random numbers differ from those of the others. Collective over the lane.
 Rollout make_rollout(Session& session, const DenseModel& model, RewardModel& reward, const Dataset& data,
-                     const std::vector<int64_t>& prompts, int64_t rollout);
+                     const std::vector<int64_t>& prompts, const std::vector<int64_t>& given_lengths, int64_t rollout);
 
-// DataError for a prompt that leaves no room for a response, and for a broken --rollout-lengths-file; UsageError for
-// flags that have no use beside the latter.
+// What --rollout-lengths-file says; empty without. DataError for a broken file, UsageError for flags that have no use
+// beside it.
+std::vector<int64_t> given_lengths(const RunSettings& settings);
+// DataError for a prompt that leaves no room for a response.
 void check_prompts(const RunSettings& settings, const Dataset& data);
 
 }  // namespace ringfold

@@ -200,6 +200,14 @@ void require_writable(const std::string& file, const std::string& flag) {
                   file, folder.string()));
 }
 
+void make_output_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) return;
+  throw UsageError(
+      fmt::format("[settings] --output-dir {}: {}. Hint: choose a folder you may write to", folder, error.message()));
+}
+
 ModelConfig config_of(const RunSettings& settings) {
   if (settings.model_dir.empty() == settings.model_config.empty()) {
     throw UsageError(fmt::format(

@@ -57,5 +57,7 @@ int64_t longest_accepted(const Topology& topology);
 
 // UsageError when the folder of an output file does not exist or cannot be written to: known before the work is done.
 void require_writable(const std::string& file, const std::string& flag);
+// The folder of --output-dir, which may be there; UsageError with the system's reason.
+void make_output_folder(const std::string& folder);
 
 }  // namespace ringfold

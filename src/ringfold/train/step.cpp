@@ -82,7 +82,7 @@ void gather_usage(Session& session, const std::vector<StreamTimer::Span>& spans,
 // reduces only after its last CP exchange of the step (spec 4), and what it then waits for are ranks that get on
 // without it.
 DenseModel::GradientsDone early_reduction(Session& session, TrainState& state, const PlannedGroup& group) {
-  if (!state.reduce_early || group.cp_size != CpSize(1)) return nullptr;
+  if (group.cp_size != CpSize(1)) return nullptr;
   return [&session, &state](int layer) {
     state.flat.start_reduction(session.collectives(), state.flat.begin_of(state.model.layer_parameters(layer)));
   };
@@ -90,8 +90,8 @@ DenseModel::GradientsDone early_reduction(Session& session, TrainState& state, c
 
 }  // namespace
 
-LossSums run_packs(Session& session, TrainState& state, const PreparedStep& prepared, int64_t step,
-                   StreamTimer& packs) {
+LossSums run_packs(Session& session, TrainState& state, const PreparedStep& prepared, int64_t step, StreamTimer& packs,
+                   bool reduce_early) {
   const Plan& plan = prepared.planned.plan;
   std::vector<at::Tensor> sums;
   size_t pack = 0;
@@ -107,7 +107,7 @@ LossSums run_packs(Session& session, TrainState& state, const PreparedStep& prep
       const bool last = pack + 1 == prepared.inputs.size();
       PackInputs inputs = on_device(prepared.inputs[pack++], session.device);
       const at::Tensor hidden_nh = hidden_of_pack(state.model, session.settings, inputs, context,
-                                                  last ? early_reduction(session, state, *group) : nullptr);
+                                                  last && reduce_early ? early_reduction(session, state, *group) : nullptr);
       session.enter("backward", step, place.micro_step);  // of the head, whose gradients come with its scores
       const at::Tensor& head = state.model.head_weight();
       if (!is_token_local(session.settings.objective)) {
@@ -150,7 +150,8 @@ StepReport train_step(Session& session, TrainState& state, PreparedStep& prepare
 
   state.flat.zero_gradients();
   session.exchange->take_usage();  // what forward-only passes used is not this step's
-  const LossSums local = run_packs(session, state, prepared, step, packs);
+  const bool reduce_early = state.reduce_early.value_or(!session.device.is_cpu());
+  const LossSums local = run_packs(session, state, prepared, step, packs, reduce_early);
   const std::vector<StreamTimer::Span> spans = packs.take_spans();
   const double exposed_ms = session.exchange->take_usage().exposed_seconds * 1e3;
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,9 +24,9 @@ struct TrainState {
   AdamW* optimizer = nullptr;  // null: gradients only (parity, benchmarks)
   // Called on every rank when the gradients are reduced, before clipping (--dump-gradients).
   std::function<void(int64_t step)> on_gradients = nullptr;
-  // Gradients are reduced while the last backward goes on, where no CP exchange follows: pays where the reduction does
-  // not stop the rank, as on GPUs.
-  bool reduce_early = false;
+  // Whether gradients are reduced while the last backward goes on, where no CP exchange follows. Not set: on GPUs,
+  // where the reduction does not stop the rank.
+  std::optional<bool> reduce_early = std::nullopt;
 };
 
 struct StepReport {
@@ -43,7 +44,9 @@ struct StepReport {
 
 // Forward and backward of this rank's packs: accumulates into flat.gradients(), which must be zero. Gradients and sums
 // are local until reduced. `packs` gets a begin and an end for each of them.
-LossSums run_packs(Session& session, TrainState& state, const PreparedStep& prepared, int64_t step, StreamTimer& packs);
+// `reduce_early`: the reduction begins inside the last backward, and reduce_gradients must follow.
+LossSums run_packs(Session& session, TrainState& state, const PreparedStep& prepared, int64_t step, StreamTimer& packs,
+                   bool reduce_early = false);
 
 // The whole step: the ranks compare plans, packs, one reduction over the lane, clip, update of the owned parts, weights
 // to all. Gradients are left reduced, not gathered (flat_parameters.h). Its plan goes to the report.

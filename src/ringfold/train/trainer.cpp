@@ -13,13 +13,12 @@
 
 #include "ringfold/base/log.h"
 #include "ringfold/data/order.h"
-#include "ringfold/mesh/failure.h"
 #include "ringfold/report/event_file.h"
 #include "ringfold/report/timeline.h"
-#include "ringfold/train/checkpoint_saver.h"
 #include "ringfold/train/log_probs.h"
 #include "ringfold/train/resume.h"
 #include "ringfold/train/rl_fields.h"
+#include "ringfold/train/run_checkpoints.h"
 #include "ringfold/train/schedule.h"
 #include "ringfold/train/setup.h"
 #include "ringfold/train/step.h"
@@ -59,8 +58,8 @@ class TrainingRun {
         model_(model),
         flat_(model.parameters(), shard_of(session.collectives())),
         optimizer_(flat_, {settings_.adam_beta1, settings_.adam_beta2, settings_.adam_eps, settings_.weight_decay}),
-        state_{model, flat_, &optimizer_} {
-    state_.reduce_early = !session.device.is_cpu();
+        state_{model, flat_, &optimizer_},
+        checkpoints_(session) {
     if (settings_.dump_gradients.empty()) return;
     state_.on_gradients = [this](int64_t step) {
       if (step != first_step_) return;
@@ -78,9 +77,7 @@ class TrainingRun {
   PreparedStep prepare(int64_t step) const;
   StepMetrics run_step(int64_t step, int64_t total, int64_t last);
   void evaluate_after(int64_t step);
-  // Both end every rank when a checkpoint could not be written.
   void save_after(int64_t step);
-  void require_saved();
 
   Session& session_;
   LoadedFiles& files_;
@@ -91,13 +88,12 @@ class TrainingRun {
   TrainState state_;
   RlFields rl_;
   int64_t first_step_ = 1;
-  std::vector<std::pair<std::string, std::string>> facts_;  // for checkpoints
   std::map<int, int64_t> packs_by_size_;
   int64_t peak_memory_bytes_ = 0;  // largest over ranks and steps
+  RunCheckpoints checkpoints_;
   // Rank 0.
   std::unique_ptr<MetricsFile> metrics_file_, eval_file_, timelines_;
   std::unique_ptr<EventFile> events_;
-  std::optional<CheckpointSaver> saver_;
   std::future<PreparedStep> next_;  // made while a step runs; the last member, so that it ends first
 };
 
@@ -152,24 +148,8 @@ void TrainingRun::save_after(int64_t step) {
   session_.enter("saving", step);
   CheckpointState state;
   state.step = step;
-  state.world_size = session_.env.world_size;
   state.packs_by_size = packs_by_size_;
-  state.facts = facts_;
-  Checkpoint checkpoint = capture_checkpoint(session_.collectives(), std::move(state), model_, flat_, optimizer_, rl_,
-                                             settings_.async_save);
-  if (session_.is_main()) {
-    // A checkpoint's steps shall be in the records on the disk.
-    for (const std::string& records : record_files(settings_.output_dir)) flush_file(records);
-    saver_->save(std::move(checkpoint));
-  }
-  require_saved();
-}
-
-void TrainingRun::require_saved() {
-  const bool failed = saver_ && saver_->failure();
-  if (session_.collectives().all_gather_double(failed ? 1 : 0, "checkpoint").front() == 0) return;
-  if (failed) throw *saver_->failure();
-  throw ReportedElsewhere(ExitCode::kFailure);
+  checkpoints_.save(std::move(state), model_, flat_, optimizer_, rl_);
 }
 
 void TrainingRun::open_output() {
@@ -178,15 +158,11 @@ void TrainingRun::open_output() {
   timelines_ = std::make_unique<MetricsFile>(settings_.output_dir + "/timeline.jsonl");
   events_ = std::make_unique<EventFile>(settings_.output_dir + "/tensorboard");
   if (files_.eval_data) eval_file_ = std::make_unique<MetricsFile>(settings_.output_dir + "/eval.jsonl");
-  if (settings_.save) {
-    saver_.emplace(CheckpointSaver::Options{checkpoints_folder(settings_.output_dir), settings_.save_total_limit,
-                                            settings_.async_save, nullptr});
-  }
 }
 
 void TrainingRun::begin(std::optional<ResumePoint> point) {
-  facts_ = run_facts(session_, files_);
-  Resumed resumed = resume_run(session_, point, facts_, flat_, optimizer_);
+  auto facts = run_facts(session_, files_);
+  Resumed resumed = resume_run(session_, point, facts, flat_, optimizer_);
   first_step_ = resumed.step + 1;
   packs_by_size_ = std::move(resumed.packs_by_size);
   if (settings_.objective != Objective::kSft) {
@@ -195,6 +171,7 @@ void TrainingRun::begin(std::optional<ResumePoint> point) {
     files_.reference.reset();  // its log-probs are all that the run needs of it
   }
   if (session_.is_main()) open_output();
+  checkpoints_.open(std::move(facts));
   if (resumed.step == 0 && files_.eval_data && settings_.eval_interval > 0) evaluate_after(0);
 }
 
@@ -218,10 +195,9 @@ int TrainingRun::run(std::optional<ResumePoint> point) {
     const auto due = [&](int64_t interval) { return interval > 0 && step % interval == 0; };
     if (files_.eval_data && (due(settings_.eval_interval) || step == last) && signal == 0) evaluate_after(step);
     if (settings_.save && (due(settings_.save_interval) || ends)) save_after(step);
-    if (settings_.async_save) require_saved();
+    if (settings_.async_save) checkpoints_.require_saved();
   }
-  if (saver_) saver_->finish();
-  require_saved();
+  checkpoints_.finish();
   session_.enter("saving", last);
   if (session_.is_main()) {
     export_hf(model_, settings_.output_dir + "/hf");
@@ -245,12 +221,7 @@ int run_training(const RunSettings& settings) {
   std::optional<ResumePoint> point;
   StartedRun started = start_run(settings, [&](const Topology& topology) {
     if (settings.output_dir.empty()) throw UsageError("[settings] --output-dir is missing. Hint: --output-dir RUN");
-    std::error_code error;
-    std::filesystem::create_directories(settings.output_dir, error);
-    if (error) {
-      throw UsageError(fmt::format("[settings] --output-dir {}: {}. Hint: choose a folder you may write to",
-                                   settings.output_dir, error.message()));
-    }
+    make_output_folder(settings.output_dir);
     if (read_launch_env().rank == Rank(0)) point = find_resume_point(settings);
     if (!settings.dump_gradients.empty()) require_writable(settings.dump_gradients, "--dump-gradients");
     return load_files(settings, topology);

@@ -1,36 +1,16 @@
 #include "ringfold/kernels/decode.h"
 
 #include <ATen/ATen.h>
-#include <ATen/cuda/CUDAContext.h>
 
 #include "ringfold/base/error.h"
 #include "ringfold/kernels/cuda/decode.h"
+#include "ringfold/kernels/cuda/tensors.h"
 
 namespace ringfold::fused {
-namespace {
 
-cudaStream_t stream_of(const at::Tensor& x) {
-  return at::cuda::getCurrentCUDAStream(x.device().index()).stream();
-}
-
-cuda::Type type_of(const at::Tensor& x) {
-  RINGFOLD_ASSERT(x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16,
-                  "the GPU's own kernels take fp32 and bf16");
-  return x.scalar_type() == at::kBFloat16 ? cuda::Type::kBf16 : cuda::Type::kFloat;
-}
-
-template <typename T = void>
-const T* in(const at::Tensor& x) {
-  if (!x.defined()) return nullptr;
-  RINGFOLD_ASSERT(x.is_cuda() && x.is_contiguous(), "a kernel's input is contiguous and on the GPU");
-  if constexpr (std::is_void_v<T>) {
-    return x.const_data_ptr();
-  } else {
-    return x.const_data_ptr<T>();
-  }
-}
-
-}  // namespace
+using cuda::in;
+using cuda::stream_of;
+using cuda::type_of;
 
 at::Tensor qkv_heads_into_pages(const at::Tensor& qkv, const HeadShape& s, const HeadNorm& norm,
                                 const at::Tensor& cos_nd, const at::Tensor& sin_nd, const at::Tensor& kv_row_n,

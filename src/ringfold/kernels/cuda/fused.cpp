@@ -1,31 +1,18 @@
 #include "ringfold/kernels/fused.h"
 
 #include <ATen/ATen.h>
-#include <ATen/cuda/CUDAContext.h>
 
 #include "ringfold/base/error.h"
 #include "ringfold/kernels/cuda/launch.h"
+#include "ringfold/kernels/cuda/tensors.h"
 
 namespace ringfold::fused {
 namespace {
 
-cudaStream_t stream_of(const at::Tensor& x) {
-  return at::cuda::getCurrentCUDAStream(x.device().index()).stream();
-}
+using cuda::in;
+using cuda::stream_of;
+using cuda::type_of;
 
-cuda::Type type_of(at::ScalarType type) {
-  RINGFOLD_ASSERT(type == at::kFloat || type == at::kBFloat16, "the GPU's own kernels take fp32 and bf16");
-  return type == at::kBFloat16 ? cuda::Type::kBf16 : cuda::Type::kFloat;
-}
-cuda::Type type_of(const at::Tensor& x) {
-  return type_of(x.scalar_type());
-}
-
-const void* in(const at::Tensor& x) {
-  if (!x.defined()) return nullptr;
-  RINGFOLD_ASSERT(x.is_cuda() && x.is_contiguous(), "a kernel's input is contiguous and on the GPU");
-  return x.const_data_ptr();
-}
 const float* in_float(const at::Tensor& x) {
   return x.defined() ? x.const_data_ptr<float>() : nullptr;
 }
