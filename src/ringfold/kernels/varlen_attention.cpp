@@ -54,6 +54,21 @@ at::Tensor padded_offsets(const std::vector<BlockRows>& rows, int64_t BlockRows:
   return to_device(offsets, device);
 }
 
+std::optional<BlockSteps> equal_steps_of(const std::vector<BlockRows>& rows) {
+  if (rows.empty()) return std::nullopt;
+  const BlockRows& first = rows[0];
+  BlockSteps steps{first.q_count, first.kv_count};
+  if (rows.size() > 1) steps = {rows[1].q_begin - first.q_begin, rows[1].kv_begin - first.kv_begin};
+  if (steps.q < first.q_count || steps.kv < first.kv_count) return std::nullopt;  // not in rising order
+  BlockRows expected = first;
+  for (const BlockRows& block : rows) {
+    if (block != expected) return std::nullopt;
+    expected.q_begin += steps.q;
+    expected.kv_begin += steps.kv;
+  }
+  return steps;
+}
+
 // Rows of all blocks put together, along the tokens of a (t, ...) tensor.
 at::Tensor gather(const at::Tensor& x, const at::Tensor& index, int64_t begin, int64_t count) {
   return index.defined() ? x.index_select(0, index) : x.narrow(0, begin, count);
@@ -112,6 +127,7 @@ VarlenBlocks::VarlenBlocks(BlockMask mask_in, const std::vector<BlockRows>& bloc
     max_q = std::max(max_q, block.q_count);
     max_kv = std::max(max_kv, block.kv_count);
   }
+  equal_steps = equal_steps_of(rows);
   cu_q = cumulative_counts(rows, &BlockRows::q_count, device);
   cu_kv = cumulative_counts(rows, &BlockRows::kv_count, device);
   q_index = row_index(rows, &BlockRows::q_begin, &BlockRows::q_count, device);

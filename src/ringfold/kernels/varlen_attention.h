@@ -8,6 +8,7 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ringfold/kernels/attention.h"
@@ -17,10 +18,16 @@ namespace ringfold {
 struct BlockRows {
   int64_t q_begin = 0, q_count = 0;
   int64_t kv_begin = 0, kv_count = 0;
+  bool operator==(const BlockRows&) const = default;
 };
 
 struct HeadShape {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
+};
+
+// From one block to the next, in rows.
+struct BlockSteps {
+  int64_t q = 0, kv = 0;
 };
 
 // What a call needs to know about its blocks, on the host and on the device; built once, used by all layers.
@@ -33,6 +40,8 @@ struct VarlenBlocks {
   HeadShape shape;
   int64_t q_rows = 0, kv_rows = 0;  // sums
   int64_t max_q = 0, max_kv = 0;
+  // Set where all blocks have the same counts and lie at the same distance: one block, or a pack of equal samples.
+  std::optional<BlockSteps> equal_steps;
 
   // ATen's kernel wants compact rows: cumulative counts, and the rows to gather (undefined: they are adjacent already).
   at::Tensor cu_q, cu_kv;        // int32 (b + 1)

@@ -10,7 +10,7 @@ constexpr auto kFloat = CUDNN_DATA_FLOAT;
 constexpr auto kInt = CUDNN_DATA_INT32;
 constexpr auto kBool = CUDNN_DATA_BOOLEAN;
 
-// Dimensions that forward and backward share.
+// Parts that forward and backward share. Counts and offsets are null for equal entries.
 struct Common {
   const GraphTensor *q_counts, *kv_counts, *q_offsets, *k_offsets, *v_offsets, *out_offsets, *lse_offsets;
   Dims score_dims, score_strides;           // (b, h, q, s)
@@ -27,28 +27,39 @@ Dims transposed_dims(const AttentionShape& s) {
   return {s.batch, s.kv_heads, s.head_dim, s.max_kv};
 }
 
+// Rows from entry to entry. With offsets the stride over the batch only has to be plausible.
+int64_t q_step(const AttentionShape& s) {
+  return s.equal ? s.q_step : s.max_q;
+}
+
+int64_t kv_step(const AttentionShape& s) {
+  return s.equal ? s.kv_step : s.max_kv;
+}
+
 Dims transposed_strides(const AttentionShape& s) {
-  return {s.max_kv * s.kv_heads * s.head_dim, s.head_dim, 1, s.kv_heads * s.head_dim};
+  return {kv_step(s) * s.kv_heads * s.head_dim, s.head_dim, 1, s.kv_heads * s.head_dim};
 }
 
 Common common_parts(Graph& graph, const AttentionShape& s) {
   Common c{};
-  c.q_counts = list(graph, kQueryCounts, s.batch, kInt);
-  c.kv_counts = list(graph, kKeyCounts, s.batch, kInt);
-  c.q_offsets = list(graph, kQueryOffsets, s.batch + 1, CUDNN_DATA_INT64);
-  c.k_offsets = list(graph, kKeyOffsets, s.batch + 1, CUDNN_DATA_INT64);
-  c.v_offsets = list(graph, kValueOffsets, s.batch + 1, CUDNN_DATA_INT64);
-  c.out_offsets = list(graph, kOutOffsets, s.batch + 1, CUDNN_DATA_INT64);
-  c.lse_offsets = list(graph, kLseOffsets, s.batch + 1, CUDNN_DATA_INT64);
+  if (!s.equal) {
+    c.q_counts = list(graph, kQueryCounts, s.batch, kInt);
+    c.kv_counts = list(graph, kKeyCounts, s.batch, kInt);
+    c.q_offsets = list(graph, kQueryOffsets, s.batch + 1, CUDNN_DATA_INT64);
+    c.k_offsets = list(graph, kKeyOffsets, s.batch + 1, CUDNN_DATA_INT64);
+    c.v_offsets = list(graph, kValueOffsets, s.batch + 1, CUDNN_DATA_INT64);
+    c.out_offsets = list(graph, kOutOffsets, s.batch + 1, CUDNN_DATA_INT64);
+    c.lse_offsets = list(graph, kLseOffsets, s.batch + 1, CUDNN_DATA_INT64);
+  }
   c.score_dims = {s.batch, s.heads, s.max_q, s.max_kv};
   c.score_strides = {s.heads * s.max_q * s.max_kv, s.max_q * s.max_kv, s.max_kv, 1};
   c.row_dims = {s.batch, s.heads, s.max_q, 1};
   c.row_strides = {s.heads * s.max_q, s.max_q, 1, 1};
-  c.lse_strides = {s.heads * s.max_q, 1, s.heads, 1};
+  c.lse_strides = {s.heads * q_step(s), 1, s.heads, 1};
   c.q_dims = {s.batch, s.heads, s.max_q, s.head_dim};
-  c.q_strides = {s.max_q * s.heads * s.head_dim, s.head_dim, s.heads * s.head_dim, 1};
+  c.q_strides = {q_step(s) * s.heads * s.head_dim, s.head_dim, s.heads * s.head_dim, 1};
   c.kv_dims = {s.batch, s.kv_heads, s.max_kv, s.head_dim};
-  c.kv_strides = {s.max_kv * s.kv_heads * s.head_dim, s.head_dim, s.kv_heads * s.head_dim, 1};
+  c.kv_strides = {kv_step(s) * s.kv_heads * s.head_dim, s.head_dim, s.kv_heads * s.head_dim, 1};
   c.q = graph.bound(kQ, kBf16, c.q_dims, c.q_strides, c.q_offsets);
   c.k_transposed = graph.bound(kK, kBf16, transposed_dims(s), transposed_strides(s), c.k_offsets);
   return c;
@@ -63,11 +74,12 @@ const GraphTensor* keep_where(Graph& graph, const GraphTensor* scores, const Gra
   return graph.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scores, nothing, mask, {});
 }
 
-// scale * q k^T, -inf outside an entry's rows and columns.
-const GraphTensor* scaled_scores(Graph& graph, const Common& c, const GraphTensor* scale) {
+// scale * q k^T; with counts, -inf outside an entry's rows and columns.
+const GraphTensor* scaled_scores(Graph& graph, const AttentionShape& s, const Common& c, const GraphTensor* scale) {
   const GraphTensor* product = graph.inner(kFloat, c.score_dims, c.score_strides);
   graph.matmul(c.q, c.k_transposed, product, {c.q_counts, c.kv_counts, nullptr});
   const GraphTensor* scores = graph.pointwise(CUDNN_POINTWISE_MUL, product, scale);
+  if (s.equal) return scores;
   const Graph::Pointwise boolean{kBool, kBool, -1};
   const GraphTensor* row = row_number(graph, scores, kInt, 2);
   const GraphTensor* column = row_number(graph, scores, kInt, 3);
@@ -93,7 +105,7 @@ void key_gradient(Graph& graph, const AttentionShape& s, const Common& c, const 
   if (s.heads == s.kv_heads) return graph.matmul(transposed, b, y, counts);
   const int64_t width = s.heads * s.head_dim;
   const GraphTensor* by_head = graph.scratch(kBf16, {s.batch, s.heads, s.max_kv, s.head_dim},
-                                             {s.max_kv * width, s.head_dim, width, 1}, offsets, width * 2);
+                                             {kv_step(s) * width, s.head_dim, width, 1}, offsets, width * 2);
   graph.matmul(transposed, b, by_head, counts);
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, by_head, y);
 }
@@ -105,7 +117,7 @@ void build_attention_forward(Graph& graph, const AttentionShape& s) {
   const GraphTensor* v = graph.bound(kV, kBf16, c.kv_dims, c.kv_strides, c.v_offsets);
   const GraphTensor* out = graph.bound(kOut, kBf16, c.q_dims, c.q_strides, c.out_offsets);
   const GraphTensor* lse = graph.bound(kLse, kFloat, c.row_dims, c.lse_strides, c.lse_offsets);
-  const GraphTensor* scores = scaled_scores(graph, c, graph.constant(s.scale));
+  const GraphTensor* scores = scaled_scores(graph, s, c, graph.constant(s.scale));
   if (s.causal) scores = causal(graph, scores);
   const GraphTensor* largest = graph.inner(kFloat, c.row_dims, c.row_strides);
   graph.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, largest);
@@ -137,7 +149,7 @@ void build_attention_backward(Graph& graph, const AttentionShape& s) {
   const GraphTensor* delta = graph.scratch(kFloat, c.row_dims, c.lse_strides, c.lse_offsets, s.heads * 4);
   graph.pointwise_into(delta, CUDNN_POINTWISE_MUL, row_sum, one, nullptr, {});
 
-  const GraphTensor* shifted = graph.pointwise(CUDNN_POINTWISE_SUB, scaled_scores(graph, c, scale), lse);
+  const GraphTensor* shifted = graph.pointwise(CUDNN_POINTWISE_SUB, scaled_scores(graph, s, c, scale), lse);
   if (s.causal) shifted = causal(graph, shifted);
   const GraphTensor* p = graph.pointwise(CUDNN_POINTWISE_EXP, shifted);
   key_gradient(graph, s, c, p, dout, dv, c.v_offsets);

@@ -28,9 +28,13 @@ enum AttentionId : int64_t {
   kLseOffsets,
 };
 
+// `equal`: every entry has max_q and max_kv rows, and the next begins q_step and kv_step rows further: the graph takes
+// neither counts nor offsets. Otherwise both say where the entries are, and steps are not looked at.
 struct AttentionShape {
   int64_t batch = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t max_q = 0, max_kv = 0;  // longest entry
+  bool equal = false;
+  int64_t q_step = 0, kv_step = 0;
   bool causal = false;
   float scale = 1;
   auto operator<=>(const AttentionShape&) const = default;
