@@ -23,13 +23,10 @@ while [ $# -gt 0 ]; do
   shift
 done
 if [ $device = cuda ]; then
-  bundle="$(cd "${RINGFOLD_GPU_BUNDLE:-$here}" && pwd)"
-  torch="$(python3 -c 'import torch, os; print(os.path.dirname(torch.__file__))')" || exit 2
-  LD_LIBRARY_PATH="$bundle/lib:$torch/lib$(printf ':%s' "$torch"/../nvidia/*/lib)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-  export LD_LIBRARY_PATH NCCL_NVLS_ENABLE=0 PYTORCH_CUDA_ALLOC_CONF="${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}"
-  ringfold="$bundle/ringfold-cuda" config="$bundle/models/qwen3_0_6b.json"
-  ranks="${RINGFOLD_GPUS:-$(nvidia-smi -L | wc -l)}" context=16384 shrink=1 dtype=bfloat16 recompute=selective
-  git_commit="$(cat "$bundle/commit")"
+  . "$here/gpu_host.sh"
+  config="$bundle/models/qwen3_0_6b.json"
+  ranks="$gpus" context=16384 shrink=1 dtype=bfloat16 recompute=selective
+  git_commit="$bundle_commit"
 else
   ringfold="$here/../build/dev/apps/ringfold/ringfold" config="$here/../bench/models/tiny.json"
   context=256 shrink=64 dtype=float32 recompute=none

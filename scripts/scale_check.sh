@@ -9,13 +9,10 @@ out="${OUT:-$(mktemp -d)}"
 ranks=0 device=cuda dtype=bfloat16 recompute=selective
 if [ "${1:-}" = --cpu ]; then ranks="$2" device=cpu dtype=float32 recompute=none; fi
 if [ $device = cuda ]; then
-  bundle="$(cd "${RINGFOLD_GPU_BUNDLE:-$here}" && pwd)"
-  torch="$(python3 -c 'import torch, os; print(os.path.dirname(torch.__file__))')" || exit 2
-  LD_LIBRARY_PATH="$bundle/lib:$torch/lib$(printf ':%s' "$torch"/../nvidia/*/lib)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-  export LD_LIBRARY_PATH NCCL_NVLS_ENABLE=0 PYTORCH_CUDA_ALLOC_CONF="${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}"
-  ringfold="$bundle/ringfold-cuda" models="$bundle/models" scripts="$bundle"
-  ranks="${RINGFOLD_GPUS:-$(nvidia-smi -L | wc -l)}"
-  git_commit="$(cat "$bundle/commit")"
+  . "$here/gpu_host.sh"
+  models="$bundle/models" scripts="$bundle"
+  ranks="$gpus"
+  git_commit="$bundle_commit"
 else
   ringfold="$here/../build/dev/apps/ringfold/ringfold" models="$here/../bench/models" scripts="$here"
   git_commit="$(git -C "$here" rev-parse HEAD)"
