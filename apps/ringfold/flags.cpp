@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <limits>
+#include <algorithm>
 
+#include "flag_table.h"
 #include "flag_values.h"
 #include "ringfold/plan/length_laws.h"
 #include "ringfold/plan/passes.h"
@@ -14,10 +15,8 @@
 namespace ringfold {
 namespace {
 
-constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMaxRanks = int64_t{1} << 20;
 constexpr int64_t kMaxTokens = int64_t{1} << 40;
-constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 template <typename... Commands>
 constexpr unsigned bits(Commands... commands) {
@@ -32,88 +31,6 @@ constexpr unsigned kRuns = kTrain | kLogprob | kParity | kBench | kRl;  // comma
 constexpr unsigned kSteps = kTrain | kParity | kBench | kRl;            // ... forward and backward
 constexpr unsigned kUpdates = kTrain | kRl;                             // ... and learn
 
-// Collects flags of one group for one set of commands.
-class Table {
- public:
-  Table& in(const std::string& group, unsigned commands) {
-    group_ = group;
-    commands_ = commands;
-    return *this;
-  }
-  // The set of commands of the flags that follow.
-  Table& by(unsigned commands) {
-    commands_ = commands;
-    return *this;
-  }
-
-  Table& toggle(const std::string& name, const std::string& help, bool& target, bool value = true) {
-    return add(name, "", help, FlagKind::kSwitch, [&target, value](const std::string& text, const std::string& where) {
-      target = parse_switch(text, where) == value;
-    });
-  }
-  template <typename Int>
-  Table& integer(const std::string& name, const std::string& help, Int& target, int64_t low, int64_t high = kNoLimit,
-                 bool* given = nullptr) {
-    return add(name, "N", help, FlagKind::kInteger,
-               [&target, low, high, given](const std::string& text, const std::string& where) {
-                 target = static_cast<Int>(parse_integer(text, where, low, high));
-                 if (given) *given = true;
-               });
-  }
-  Table& seed(const std::string& name, const std::string& help, uint64_t& target) {
-    return add(name, "N", help, FlagKind::kInteger,
-               [&target](const std::string& text, const std::string& where) { target = parse_seed(text, where); });
-  }
-  Table& number(const std::string& name, const std::string& help, double& target, double low,
-                double high = kUnbounded) {
-    return add(name, "X", fmt::format("{} [{}]", help, target), FlagKind::kNumber,
-               [&target, low, high](const std::string& text, const std::string& where) {
-                 target = parse_number(text, where, low, high);
-               });
-  }
-  Table& text(const std::string& name, const std::string& placeholder, const std::string& help, std::string& target,
-              FlagKind kind = FlagKind::kText) {
-    return add(name, placeholder, help, kind,
-               [&target](const std::string& value, const std::string& where) { target = parse_text(value, where); });
-  }
-  // `take` gets the index of the chosen name.
-  Table& choice(const std::string& name, const std::string& help, const Choices& choices,
-                const std::function<void(size_t)>& take) {
-    return add(name, fmt::format("{}", fmt::join(choices.names, "|")), help, FlagKind::kText,
-               [choices, take](const std::string& value, const std::string& where) {
-                 take(parse_choice(value, where, choices));
-               });
-  }
-  Table& choice(const std::string& name, const std::string& help, const Choices& choices, std::string& target) {
-    return choice(name, fmt::format("{} [{}]", help, target), choices,
-                  [&target, choices](size_t index) { target = choices.names[index]; });
-  }
-  Table& list(const std::string& name, const std::string& placeholder, const std::string& help,
-              const std::function<void(const std::string&, const std::string&)>& set) {
-    return add(name, placeholder, help, FlagKind::kList, set);
-  }
-  Table& not_built(const std::string& name, const std::string& instead) {
-    add(name, "X", "", FlagKind::kText, [instead](const std::string&, const std::string& where) {
-      throw UsageError(fmt::format("{}: not built yet. Hint: {}", where, instead));
-    });
-    flags_.back().hidden = true;
-    return *this;
-  }
-
-  std::vector<Flag> take() { return std::move(flags_); }
-
- private:
-  Table& add(const std::string& name, const std::string& placeholder, const std::string& help, FlagKind kind,
-             std::function<void(const std::string&, const std::string&)> set) {
-    flags_.push_back({name, placeholder, help, group_, commands_, kind, std::move(set), false});
-    return *this;
-  }
-
-  std::vector<Flag> flags_;
-  std::string group_;
-  unsigned commands_ = 0;
-};
-
 // Takes a comma-separated list of names.
 std::function<void(const std::string&, const std::string&)> list_of(const std::vector<std::string>& names,
                                                                     std::vector<std::string>& target) {
@@ -127,7 +44,7 @@ std::function<void(const std::string&, const std::string&)> list_of(const std::v
   };
 }
 
-void add_parallel(Table& table, RunSettings& run, CommandOptions& options) {
+void add_parallel(FlagTable& table, RunSettings& run, CommandOptions& options) {
   ParallelSettings& s = run.parallel;
   table.in("Parallelism", kPlan | kRuns)
       .toggle("dynamic-context-parallel", "choose the CP size of every micro-batch", s.dynamic_context_parallel)
@@ -184,7 +101,7 @@ void add_parallel(Table& table, RunSettings& run, CommandOptions& options) {
                              s.world_size, 1, kMaxRanks, &options.world_size_given);
 }
 
-void add_data(Table& table, RunSettings& s, CommandOptions& options) {
+void add_data(FlagTable& table, RunSettings& s, CommandOptions& options) {
   table.in("Data", kDryRuns | kRuns)
       .text("data", "FILE", "samples, token ids or text: .jsonl or .jsonl.gz (docs/reference/data.md)", s.data_file)
       .text("tokenizer", "DIR", "Hugging Face folder whose tokenizer reads samples that are text", s.tokenizer_dir)
@@ -207,7 +124,7 @@ void add_data(Table& table, RunSettings& s, CommandOptions& options) {
       .integer("eval-interval", "steps between evaluations [only at the end]", s.eval_interval, 1);
 }
 
-void add_model(Table& table, RunSettings& s) {
+void add_model(FlagTable& table, RunSettings& s) {
   table.in("Model", kRuns)
       .text("model", "DIR", "Hugging Face folder: config.json and safetensors", s.model_dir)
       .text("model-config", "FILE", "config.json; weights are drawn from --init-seed", s.model_config)
@@ -223,7 +140,7 @@ void add_model(Table& table, RunSettings& s) {
                           {{"none", "selective", "full"}, {}}, s.recompute);
 }
 
-void add_objective(Table& table, RunSettings& s) {
+void add_objective(FlagTable& table, RunSettings& s) {
   table.in("Objective", kSteps)
       .choice("objective", "sft, or the method of an RL step (docs/algorithms_rl.md) [sft]",
               {objective_names(), {"dpo", "distill"}},
@@ -258,7 +175,7 @@ void add_objective(Table& table, RunSettings& s) {
       .number("gamma", "discount of reinforce_plus_plus", s.gamma, 0, 1);
 }
 
-void add_training(Table& table, RunSettings& s) {
+void add_training(FlagTable& table, RunSettings& s) {
   table.in("Training", kTrain)
       .integer("max-steps", "optimizer steps [by --epochs]", s.max_steps, 1)
       .number("epochs", "passes over the data; 0: one, unless --max-steps is given", s.epochs, 0)
@@ -276,7 +193,7 @@ void add_training(Table& table, RunSettings& s) {
       .number("clip-grad", "largest global gradient norm; 0: no clipping", s.clip_grad, 0);
 }
 
-void add_checkpoints(Table& table, RunSettings& s) {
+void add_checkpoints(FlagTable& table, RunSettings& s) {
   table.in("Checkpoints", kUpdates)
       .integer("save-interval",
                "steps, of rl rollouts, between checkpoints; one is always written at the end [only at the end]",
@@ -288,7 +205,7 @@ void add_checkpoints(Table& table, RunSettings& s) {
             "go on from the newest whole checkpoint of --output-dir, or from RUN/checkpoints/step_N [never]", s.resume);
 }
 
-void add_output(Table& table, RunSettings& s, CommandOptions& options) {
+void add_output(FlagTable& table, RunSettings& s, CommandOptions& options) {
   table.in("Output", kUpdates | kDoctor)
       .text("output-dir", "RUN", "folder of metrics, plans and checkpoints", s.output_dir);
   table.by(kTrain)
@@ -306,7 +223,7 @@ void add_output(Table& table, RunSettings& s, CommandOptions& options) {
       .choice("log-level", "what is logged on stderr", {{"debug", "info", "warning", "error", "off"}, {}}, s.log_level);
 }
 
-void add_rollout(Table& table, RunSettings& s) {
+void add_rollout(FlagTable& table, RunSettings& s) {
   table.in("Rollout", kRl)
       .integer("num-rollout", "rollouts of the run", s.num_rollout, 1)
       .integer("rollout-batch-size", "prompts of a rollout [32]", s.rollout_batch_size, 1)
@@ -335,7 +252,7 @@ void add_rollout(Table& table, RunSettings& s) {
       .toggle("dynamic-sampling-filter", "leave out groups whose rewards are all equal", s.dynamic_sampling_filter);
 }
 
-void add_single_commands(Table& table, CommandOptions& options) {
+void add_single_commands(FlagTable& table, CommandOptions& options) {
   table.in("Report", kReport)
       .text("output", "FILE", "where the page goes [report.html in RUN]", options.report_file)
       .integer("step", "the step whose ranks are drawn [the last that left a timeline]", options.step, 1, kNoLimit,
@@ -389,7 +306,7 @@ void add_single_commands(Table& table, CommandOptions& options) {
 }  // namespace
 
 std::vector<Flag> make_flags(RunSettings& settings, CommandOptions& options) {
-  Table table;
+  FlagTable table;
   add_parallel(table, settings, options);
   add_data(table, settings, options);
   add_model(table, settings);
@@ -400,105 +317,6 @@ std::vector<Flag> make_flags(RunSettings& settings, CommandOptions& options) {
   add_rollout(table, settings);
   add_single_commands(table, options);
   return table.take();
-}
-
-const std::vector<Command>& all_commands() {
-  static const std::vector<Command> commands = {
-      Command::kPlan, Command::kSimulate, Command::kTrain,   Command::kLogprob, Command::kParity, Command::kBench,
-      Command::kRl,   Command::kReport,   Command::kConvert, Command::kLaunch,  Command::kDoctor};
-  return commands;
-}
-
-std::string name_of(Command command) {
-  switch (command) {
-    case Command::kPlan:
-      return "plan";
-    case Command::kSimulate:
-      return "simulate";
-    case Command::kTrain:
-      return "train";
-    case Command::kLogprob:
-      return "logprob";
-    case Command::kParity:
-      return "parity";
-    case Command::kBench:
-      return "bench";
-    case Command::kRl:
-      return "rl";
-    case Command::kReport:
-      return "report";
-    case Command::kConvert:
-      return "convert";
-    case Command::kLaunch:
-      return "launch";
-    case Command::kDoctor:
-      return "doctor";
-  }
-  return "";
-}
-
-std::string summary_of(Command command) {
-  switch (command) {
-    case Command::kPlan:
-      return "dry run: plan steps for given lengths, and what static CP would cost (no model, no GPU)";
-    case Command::kSimulate:
-      return "play policies through side by side on any number of ranks (no model, no GPU)";
-    case Command::kTrain:
-      return "train a model (SFT or RL) with dynamic context parallelism";
-    case Command::kLogprob:
-      return "score samples: log-prob and entropy of every response token";
-    case Command::kParity:
-      return "prove a layout: the same step on one rank and in this layout, side by side";
-    case Command::kBench:
-      return "time policies against each other on the same samples";
-    case Command::kRl:
-      return "improve a model on its own responses: rollout, rewards, training, in one loop";
-    case Command::kReport:
-      return "draw a run: loss, throughput, what each rank did, static beside dynamic (one page, opens offline)";
-    case Command::kConvert:
-      return "convert a llama2.c checkpoint to a Hugging Face folder";
-    case Command::kLaunch:
-      return "start N ranks of a subcommand on this machine";
-    case Command::kDoctor:
-      return "check this machine, or under a launcher the whole job, and say what to do";
-  }
-  return "";
-}
-
-std::string example_of(Command command) {
-  const std::string layout =
-      "--dynamic-context-parallel --use-dynamic-batch-size --calculate-per-token-loss --rollout-max-context-len 4096 "
-      "--max-tokens-per-gpu 1024";
-  switch (command) {
-    case Command::kPlan:
-      return "ringfold plan --lengths 900,800,4000,100,100 --world-size 4 " + layout;
-    case Command::kSimulate:
-      return "ringfold simulate --law mm --samples 512 --world-size 64";
-    case Command::kTrain:
-      return "ringfold launch -n 4 -- train --model DIR --data FILE.jsonl --output-dir RUN " + layout;
-    case Command::kLogprob:
-      return "ringfold launch -n 4 -- logprob --model DIR --data FILE.jsonl --output scores.jsonl " + layout;
-    case Command::kParity:
-      return "ringfold launch -n 4 -- parity --model DIR --data FILE.jsonl --dtype float64 " + layout;
-    case Command::kBench:
-      return "ringfold launch -n 4 -- bench --model-config config.json --lengths-file lengths.txt --policies "
-             "static,uniform " +
-             layout;
-    case Command::kRl:
-      return "ringfold launch -n 4 -- rl --model DIR --data PROMPTS.jsonl --output-dir RUN --objective grpo "
-             "--num-rollout "
-             "100 --rollout-stop-token-ids 151645 " +
-             layout;
-    case Command::kReport:
-      return "ringfold report RUN -o report.html";
-    case Command::kConvert:
-      return "ringfold convert --llama2c stories260K.bin --output stories260K";
-    case Command::kLaunch:
-      return "ringfold launch -n 4 -- train --config recipe.toml";
-    case Command::kDoctor:
-      return "ringfold launch -n 4 -- doctor --output-dir RUN";
-  }
-  return "";
 }
 
 }  // namespace ringfold

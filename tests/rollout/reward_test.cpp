@@ -30,7 +30,7 @@ TEST(Reward, exact_compares_all_but_stop_tokens) {
   const auto reward = make_exact_reward({9});
   const Ids right = {4, 5, 9}, cut = {4, 5}, wrong = {4, 6, 9}, longer = {4, 5, 5, 9}, none = {9};
   EXPECT_EQ(scores(*reward, {request(right, right), request(cut, right), request(right, cut), request(wrong, right),
-                           request(longer, right), request(none, right)}),
+                             request(longer, right), request(none, right)}),
             (std::vector<double>{1, 1, 1, 0, 0, 0}));
 }
 
@@ -53,7 +53,7 @@ TEST(Reward, numbers_are_read_in_text_and_ids_without_a_token_left_out) {
   Ids padded = right;
   padded.insert(padded.begin() + 1, tokenizer->vocab_size() + 7);
   EXPECT_EQ(scores(*reward, {request(right, answer), request(wrong, answer), request(none, answer), request(none, none),
-                           request(padded, answer)}),
+                             request(padded, answer)}),
             (std::vector<double>{1, 0, 0, 0, 1}));
 }
 

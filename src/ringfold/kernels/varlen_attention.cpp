@@ -14,8 +14,8 @@
 namespace ringfold {
 namespace {
 
-// cuDNN's plans are made for a number of blocks: 16, 32, 64 ... Each new plan costs a compilation of up to 0.1 s; as many
-// empty blocks of 512 tokens as full ones cost 5 % of the call.
+// cuDNN's plans are made for a number of blocks: 16, 32, 64 ... Each new plan costs a compilation of up to 0.1 s; as
+// many empty blocks of 512 tokens as full ones cost 5 % of the call.
 int64_t capacity_for(int64_t blocks) {
   return std::max<int64_t>(16, next_power_of_2(blocks));
 }

@@ -66,8 +66,8 @@ class Plans {
   }
 
  private:
-  // A plan costs up to 0.1 s once; a call of 8,192 tokens gains 0.1 to 0.2 ms by it. A shape that comes with every second
-  // step of a run has its plan after a step or two; lengths that never come back make none.
+  // A plan costs up to 0.1 s once; a call of 8,192 tokens gains 0.1 to 0.2 ms by it. A shape that comes with every
+  // second step of a run has its plan after a step or two; lengths that never come back make none.
   static constexpr int64_t kCallsWithoutPlan = 64, kMostOwnPlans = 64;
 
   std::mutex mutex_;
