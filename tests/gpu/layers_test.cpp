@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "ringfold/device/device.h"
 #include "ringfold/kernels/linear_log_prob.h"
 #include "ringfold/kernels/rms_norm.h"
 #include "ringfold/kernels/rope.h"
@@ -96,6 +97,29 @@ TEST(OptimizerOnGpu, keeps_masters_and_gradients_in_fp32) {
   EXPECT_LE(relative(flat.masters(), flat64.masters()), 1e-5);
   EXPECT_TRUE(at::equal(flat.values(), flat.masters().to(at::kBFloat16)));
   EXPECT_EQ(parameters[1].value.data_ptr(), static_cast<char*>(flat.values().data_ptr()) + 3 * 40 * 2);
+}
+
+TEST(OptimizerOnGpu, sleeps_and_wakes_bit_by_bit_and_gives_its_memory) {
+  std::vector<Parameter> parameters{{"w", leaf({4096, 1024}), {}, true}};
+  FlatParameters flat(parameters);
+  AdamW adam(flat, {});
+  const int64_t state_bytes = 4096 * 1024 * (4 + 4 + 4 + 4);
+  for (int round = 0; round < 2; ++round) {
+    flat.gradients().normal_();
+    adam.step(1e-3, 1);
+    const at::Tensor masters = flat.masters().cpu(), first = adam.first_moment().cpu(),
+                     second = adam.second_moment().cpu(), weights = flat.values().cpu();
+    const int64_t awake = device_memory(kGpu).allocated_bytes;
+    for (int again = 0; again < 2; ++again) adam.sleep(), flat.sleep();
+    EXPECT_LE(device_memory(kGpu).allocated_bytes, awake - state_bytes);
+    EXPECT_TRUE(at::equal(flat.values().cpu(), weights));
+    for (int again = 0; again < 2; ++again) flat.wake(), adam.wake();
+    EXPECT_TRUE(flat.masters().is_cuda() && adam.first_moment().is_cuda());
+    EXPECT_TRUE(at::equal(flat.masters().cpu(), masters));
+    EXPECT_TRUE(at::equal(adam.first_moment().cpu(), first));
+    EXPECT_TRUE(at::equal(adam.second_moment().cpu(), second));
+    EXPECT_EQ(flat.gradients().abs().max().item<float>(), 0);
+  }
 }
 
 TEST(GradientsOnGpu, of_bf16_weights_add_up_in_fp32) {

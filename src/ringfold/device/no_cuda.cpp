@@ -1,5 +1,6 @@
-// Twin of cuda/: there is no device that could record.
+// Twin of cuda/: there is no device that could record or copy.
 #include "ringfold/base/error.h"
+#include "ringfold/device/page_lock.h"
 #include "ringfold/device/recorded_work.h"
 
 namespace ringfold {
@@ -11,5 +12,10 @@ RecordedWork::RecordedWork(at::Device, const std::function<void()>&) {
 }
 RecordedWork::~RecordedWork() = default;
 void RecordedWork::replay() {}
+
+bool lock_pages(void*, size_t) {
+  return false;
+}
+void unlock_pages(void*) {}
 
 }  // namespace ringfold

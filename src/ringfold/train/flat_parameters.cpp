@@ -198,7 +198,7 @@ void FlatParameters::sleep() {
   for (at::Tensor& leaf : leaves_) leaf.mutable_grad() = at::Tensor();
   gradients_ = at::Tensor();
   padded_gradients_ = at::Tensor();
-  if (has_masters()) masters_ = masters_.cpu();
+  if (has_masters()) masters_place_.put(masters_);
 }
 
 void FlatParameters::wake() {
@@ -206,7 +206,7 @@ void FlatParameters::wake() {
   asleep_ = false;
   const c10::NoGradGuard no_grad;
   attach_gradients();
-  if (has_masters()) masters_ = masters_.to(values_.device());
+  if (has_masters()) HostPlace::take(masters_, values_.device());
 }
 
 std::vector<NamedTensor> FlatParameters::parts_of(const at::Tensor& flat) const {

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "ringfold/device/host_place.h"
 #include "ringfold/mesh/collectives.h"
 #include "ringfold/models/qwen3/model.h"
 
@@ -118,6 +119,7 @@ class FlatParameters {
   int64_t owned_elements_ = 0;
   std::vector<at::Tensor> leaves_;  // the model's parameters
   bool asleep_ = false;
+  HostPlace masters_place_;
   int64_t to_reduce_ = 0;  // buckets whose sum has not begun: the first ones
   std::vector<std::unique_ptr<PendingCollective>> reducing_;
   at::Tensor padded_values_, padded_gradients_;

@@ -39,13 +39,13 @@ AdamW::AdamW(FlatParameters& parameters, const AdamWOptions& options)
       second_moment_(at::zeros_like(first_moment_)) {}
 
 void AdamW::sleep() {
-  first_moment_ = first_moment_.cpu();
-  second_moment_ = second_moment_.cpu();
+  first_place_.put(first_moment_);
+  second_place_.put(second_moment_);
 }
 
 void AdamW::wake() {
-  first_moment_ = first_moment_.to(parameters_.values().device());
-  second_moment_ = second_moment_.to(parameters_.values().device());
+  HostPlace::take(first_moment_, parameters_.values().device());
+  HostPlace::take(second_moment_, parameters_.values().device());
 }
 
 void AdamW::step(double lr, double gradient_scale) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "ringfold/device/host_place.h"
 #include "ringfold/kernels/fused.h"
 #include "ringfold/train/flat_parameters.h"
 
@@ -43,6 +44,7 @@ class AdamW {
   AdamWOptions options_;
   int64_t steps_ = 0;
   at::Tensor first_moment_, second_moment_;
+  HostPlace first_place_, second_place_;  // while it sleeps
 };
 
 // The factor that brings a gradient of this norm to at most max_norm (1 when max_norm is 0).
