@@ -30,7 +30,8 @@ struct OwnedState {
 };
 
 std::vector<OwnedState> optimizer_state(FlatParameters& flat, AdamW& optimizer) {
-  std::vector<OwnedState> state = {{kFirstMoment, optimizer.first_moment()}, {kSecondMoment, optimizer.second_moment()}};
+  std::vector<OwnedState> state = {{kFirstMoment, optimizer.first_moment()},
+                                   {kSecondMoment, optimizer.second_moment()}};
   if (flat.has_masters()) state.push_back({kMaster, flat.masters()});
   return state;
 }

@@ -261,7 +261,7 @@ int run_rl(const RunSettings& settings) {
     }
     LoadedFiles files = load_files(settings, topology);
     lengths = given_lengths(settings);
-    check_prompts(settings, files.data);
+    check_prompts(topology, files.data);
     reward = make_reward(settings, std::move(tokenizer));
     return files;
   });

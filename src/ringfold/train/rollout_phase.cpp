@@ -12,6 +12,7 @@
 #include "ringfold/data/lengths.h"
 #include "ringfold/mesh/failure.h"
 #include "ringfold/rollout/sampler.h"
+#include "ringfold/train/setup.h"
 
 namespace ringfold {
 namespace {
@@ -35,7 +36,7 @@ SamplingSettings sampling_settings(const Session& session, int64_t rollout) {
   sampling.top_k = settings.rollout_top_k;
   sampling.top_p = settings.rollout_top_p;
   sampling.max_response_tokens = settings.rollout_max_response_len;
-  sampling.max_context_tokens = settings.parallel.rollout_max_context_len;
+  sampling.max_context_tokens = longest_made(session.topology).tokens;
   sampling.stop_token_ids = settings.rollout_stop_token_ids;
   sampling.max_sequences = settings.rollout_max_sequences;
   sampling.eager = settings.rollout_enforce_eager;
@@ -203,15 +204,15 @@ std::vector<int64_t> given_lengths(const RunSettings& settings) {
   return load_lengths(settings.rollout_lengths_file);
 }
 
-void check_prompts(const RunSettings& settings, const Dataset& data) {
-  const int64_t limit = settings.parallel.rollout_max_context_len;
+void check_prompts(const Topology& topology, const Dataset& data) {
+  const SampleLimit limit = longest_made(topology);
   for (const Sample& sample : data.samples) {
     const int64_t prompt = sample.response_begin();
-    if (prompt >= 1 && (limit == 0 || prompt < limit)) continue;
+    if (limit.tokens == 0 || prompt < limit.tokens) continue;
     throw DataError(fmt::format(
-        "[data] {}:{} (sample {}): a prompt of {} tokens leaves no room for a response (--rollout-max-context-len {}). "
+        "[data] {}:{} (sample {}): prompt leaves no room for a response: got {} tokens, expected fewer than {} ({}). "
         "Hint: leave it out, or raise the limit",
-        data.file, sample.line, sample.id.value(), prompt, limit));
+        data.file, sample.line, sample.id.value(), prompt, limit.tokens, limit.flags));
   }
 }
 

@@ -1,5 +1,5 @@
-// The checkpoints that a run writes on its way, for the loops of `train` and `rl`. Every rank calls every function; rank
-// 0 writes. A checkpoint that could not be written ends every rank.
+// The checkpoints that a run writes on its way, for the loops of `train` and `rl`. Every rank calls every function;
+// rank 0 writes. A checkpoint that could not be written ends every rank.
 #pragma once
 
 #include <optional>
