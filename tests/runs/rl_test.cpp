@@ -146,6 +146,14 @@ TEST_F(Rl, a_prompt_without_room_is_told_with_the_flag_that_binds) {
   }
 }
 
+TEST_F(Rl, out_of_memory_while_sampling_names_the_flags_of_sampling) {
+  const Outcome outcome = launch(kSmallRollout + Arguments{"--objective", "grpo", "--num-rollout", "2"}, "out",
+                                 {{"RINGFOLD_FAULT", "1:2:sampling:oom"}});
+  EXPECT_EQ(outcome.code, 4) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("[rollout] out of memory while sampling: rank 1, rollout 2, 64 responses at a "
+                                     "time. Hint: a smaller --rollout-max-sequences or --rollout-max-response-len"));
+}
+
 TEST_F(Rl, what_cannot_work_is_refused_before_the_start) {
   const std::vector<std::pair<Arguments, std::string>> cases = {
       {{}, "--num-rollout is missing"},

@@ -46,6 +46,23 @@ SamplingSettings sampling_settings(const Session& session, int64_t rollout) {
   return sampling;
 }
 
+// The hints of training's out-of-memory would not help here.
+std::vector<std::vector<SampledResponse>> sample_with_memory_check(const Session& session, const DenseModel& model,
+                                                                   const std::vector<SamplingPrompt>& prompts,
+                                                                   int64_t rollout) {
+  try {
+    return sample_responses(model, prompts, sampling_settings(session, rollout));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& failure) {
+    if (!is_out_of_memory(failure)) throw;
+    throw RunError(fmt::format(
+        "[rollout] out of memory while sampling: rank {}, rollout {}, {} responses at a time. Hint: a smaller "
+        "--rollout-max-sequences or --rollout-max-response-len, or --offload-train",
+        session.env.rank.value(), rollout, session.settings.rollout_max_sequences));
+  }
+}
+
 std::vector<int64_t> prompt_of(const Sample& sample) {
   return {sample.tokens.begin(), sample.tokens.begin() + sample.response_begin()};
 }
@@ -228,7 +245,7 @@ Rollout make_rollout(Session& session, const DenseModel& model, RewardModel& rew
     asked.push_back({prompt_of(data.samples[static_cast<size_t>(prompts[p])]), p, copies,
                      lengths_of_group(session.settings, lengths, number, p)});
   }
-  const auto responses = sample_responses(model, asked, sampling_settings(session, number));
+  const auto responses = sample_with_memory_check(session, model, asked, number);
   session.collectives().barrier("end of sampling");
   Rollout rollout;
   rollout.generate_ms = ms_since(begin);
