@@ -99,7 +99,7 @@ for policy in ${policies//,/ }; do
     --recompute $recompute --data "$out/prompts.jsonl" --rollout-lengths-file "$out/lengths.txt" --no-shuffle --seed "$seed" \
     --objective grpo --num-rollout 2 --rollout-batch-size $((prompts * ranks)) --n-samples-per-prompt 8 \
     --rollout-max-response-len $context --rollout-max-context-len $context --use-dynamic-batch-size --calculate-per-token-loss \
-    --log-prob-chunk-tokens 4096 --offload-train --lr 1e-6 --no-progress --output-dir "$out/run_$policy" $flags "${eager[@]}" \
+    --log-prob-chunk-tokens 4096 --offload-train --lr 1e-6 --no-save --no-progress --output-dir "$out/run_$policy" $flags "${eager[@]}" \
     >"$out/rl_$policy.log" 2>&1 || { echo "$policy: FAILED($?), see $out/rl_$policy.log"; tail -n 15 "$out/rl_$policy.log"; failed=1; continue; }
   row "$policy" "$out/run_$policy" >"$out/row" || failed=1
   tee -a "$table" <"$out/row"

@@ -60,6 +60,8 @@ def main():
     parser.add_argument("--rise", type=float, default=0.0)
     parser.add_argument("--svg")
     arguments = parser.parse_args()
+    if arguments.window < 1:
+        parser.error(f"--window: got {arguments.window}, expected at least 1")
     runs = [rewards_of(path) for path in arguments.runs]
     low = []
     for path, run in zip(arguments.runs, runs):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# RL on the CPU, from a model that answers one problem in four: `ringfold rl` on 4 ranks until it answers nine in ten.
+# RL on the CPU: `ringfold rl` on 4 ranks, from a model that answers 9 to 18 % of its problems until it answers about 80 %.
 # Command: examples/rl/run.sh [PATH OF ringfold] [RUN] [SEED] [ROLLOUTS]
 # Expected last lines:
 #   the last 20 rollouts earn at least 0.2 more than the first 20, each of 1 run
@@ -25,4 +25,4 @@ echo "== 3/3 RL: 8 answers to each of 16 problems a rollout; a reward of 1 for t
 "$ringfold" launch -n 4 -- rl "${layout[@]}" --model "$run/warm/hf" --data "$run/task/prompts.jsonl" --output-dir "$run/rl" \
   --objective grpo --num-rollout "$rollouts" --rollout-batch-size 16 --n-samples-per-prompt 8 --rollout-max-response-len 16 \
   --rollout-stop-token-ids 4 --rm-type exact --lr 1e-3
-python3 examples/rl/curve.py "$run/rl/rollouts.jsonl" --window $((rollouts / 4)) --rise 0.2 --svg "$run/curve.svg"
+python3 examples/rl/curve.py "$run/rl/rollouts.jsonl" --window $((rollouts < 4 ? 1 : rollouts / 4)) --rise 0.2 --svg "$run/curve.svg"

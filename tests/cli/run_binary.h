@@ -15,6 +15,13 @@
 
 namespace ringfold {
 
+using Arguments = std::vector<std::string>;
+
+inline Arguments operator+(Arguments a, const Arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 struct Outcome {
   int code = -1;
   std::string out, err;
@@ -34,7 +41,7 @@ inline std::string write_temp(const std::string& name, const std::string& text) 
 }
 
 // `environment` is added to a clean one: no launcher's variables from outside.
-inline Outcome run_binary(const std::vector<std::string>& arguments,
+inline Outcome run_binary(const Arguments& arguments,
                           const std::vector<std::pair<std::string, std::string>>& environment = {}) {
   const std::string out = write_temp("out", ""), err = write_temp("err", "");
   const pid_t child = fork();
@@ -61,7 +68,7 @@ inline Outcome run_binary(const std::vector<std::string>& arguments,
 }
 
 // A refusal: exit code 2 and one line on stderr. Returns that line without "ringfold: error: " and its end.
-inline std::string refusal(const std::vector<std::string>& arguments, int code = 2) {
+inline std::string refusal(const Arguments& arguments, int code = 2) {
   const Outcome outcome = run_binary(arguments);
   EXPECT_EQ(outcome.code, code) << outcome.err;
   EXPECT_EQ(outcome.out, "");

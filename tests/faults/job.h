@@ -24,9 +24,11 @@
 #include <utility>
 #include <vector>
 
+#include "cli/run_binary.h"
+
 namespace ringfold {
 
-using Strings = std::vector<std::string>;
+using Strings = Arguments;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
 inline std::string text_of(const std::filesystem::path& path) {
@@ -51,6 +53,17 @@ inline double waited_seconds(const std::string& message) {
     if (end != begin && std::string_view(end).starts_with(" s")) return seconds;
   }
   return -1;
+}
+
+// Somebody of a process group is left (zombies do not count: they run nothing).
+inline bool group_lives(int number) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::istringstream stat(text_of(entry.path() / "stat"));
+    std::string pid, name, state;
+    int parent = 0, group = 0;
+    if (stat >> pid >> name >> state >> parent >> group && group == number && state != "Z" && state != "X") return true;
+  }
+  return false;
 }
 
 // One started process; its stderr and stdout lie in files. It leads a process group of its own.
@@ -98,16 +111,7 @@ class Process {
   }
   void signal(int number) const { kill(pid_, number); }
   void signal_group(int number) const { kill(-pid_, number); }
-  // Nobody of its group is left (zombies do not count: they run nothing).
-  bool left_somebody() const {
-    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-      std::istringstream stat(text_of(entry.path() / "stat"));
-      std::string pid, name, state;
-      int parent = 0, group = 0;
-      if (stat >> pid >> name >> state >> parent >> group && group == pid_ && state != "Z" && state != "X") return true;
-    }
-    return false;
-  }
+  bool left_somebody() const { return group_lives(pid_); }
   // What went wrong: stderr without the start-up table.
   std::string errors() const {
     std::string text;
@@ -199,11 +203,6 @@ class Job : public ::testing::Test {
 
   std::filesystem::path folder_;
 };
-
-inline Strings operator+(Strings a, const Strings& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 // Below the ports that the kernel hands out; tests that run at the same time have their own eight.
 inline int free_port() {

@@ -69,10 +69,10 @@ TEST(Reward, a_program_judges_line_by_line) {
   EXPECT_EQ(scores(*reward, {request(two, two, 5)}), (std::vector<double>{5.5}));
 }
 
-std::string failure(const std::string& command, double timeout = 20) {
+std::string failure(const std::string& command, double timeout = 20, const Ids& answer = {1}) {
   const Ids one = {1};
   try {
-    make_program_reward(command, nullptr, timeout)->score(request(one, one, 7));
+    make_program_reward(command, nullptr, timeout)->score(request(one, answer, 7));
   } catch (const RunError& error) {
     return error.what();
   }
@@ -100,10 +100,24 @@ TEST(Reward, a_program_that_fails_is_named_with_what_it_did) {
   EXPECT_THAT(failure("read -r line; yes | tr -d '\\n'"), HasSubstr("got 'yyyy"));  // no end of a line
 }
 
+// Lines that no socket's buffer holds.
+TEST(Reward, a_program_that_does_not_read_or_writes_before_it_has_read_holds_nobody_up) {
+  using ::testing::HasSubstr;
+  const Ids one = {1}, many(200000, 123456);
+  EXPECT_THAT(failure("sleep 60", 0.3, many), HasSubstr("it did not read its line within 0.3 s"));
+  EXPECT_THAT(failure("dd bs=1 count=1 of=/dev/null status=none; yes", 20, many), HasSubstr("got 'y' unasked"));
+  EXPECT_THAT(failure("dd bs=1 count=1 of=/dev/null status=none; exit 3", 20, many), HasSubstr("before it had"));
+  const auto reward = make_program_reward(
+      "dd bs=1 count=1 of=/dev/null status=none; head -c 900000 /dev/zero | tr '\\0' ' '; head -n 1 > /dev/null; "
+      "echo '{\"reward\": 2}'; cat > /dev/null",
+      nullptr, 20);
+  EXPECT_EQ(reward->score(request(one, many)), 2);
+}
+
 TEST(Reward, an_answer_too_many_is_not_taken_for_the_next_one) {
   const Ids one = {1};
   const auto reward =
-      make_program_reward("while read -r line; do echo '{\"reward\": 1}'; echo '{\"reward\": 2}'; done", nullptr, 20);
+      make_program_reward("while read -r line; do printf '{\"reward\": 1}\\n{\"reward\": 2}\\n'; done", nullptr, 20);
   std::string message;
   try {
     for (int i = 0; i < 100; ++i) reward->score(request(one, one));

@@ -17,7 +17,7 @@
 #include <random>
 #include <thread>
 
-#include "cli/run_binary.h"
+#include "runs/run_folder.h"
 
 namespace ringfold {
 namespace {
@@ -26,17 +26,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Arguments = std::vector<std::string>;
-
-const char* kConfig = R"({"model_type":"qwen3","architectures":["Qwen3ForCausalLM"],"vocab_size":64,"hidden_size":16,
-"intermediate_size":24,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,
-"rms_norm_eps":1e-6,"rope_theta":10000.0,"hidden_act":"silu","tie_word_embeddings":true,"initializer_range":0.3,
-"max_position_embeddings":1024})";
-
-Arguments operator+(Arguments a, const Arguments& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 // A run in a process group of its own. All its processes become children of the test, so that none outlives it unseen.
 class Job {
@@ -81,13 +70,10 @@ class Job {
   std::optional<int> code_;
 };
 
-class Resume : public ::testing::Test {
+class Resume : public RunFolder {
  protected:
-  void SetUp() override {
-    folder_ = write_temp("resume", "");
-    fs::remove(folder_);
-    fs::create_directories(folder_);
-    std::ofstream(at("config.json")) << kConfig;
+  Resume() {
+    write("config.json", kTinyConfig);
     // 16 samples, lengths that run at c = 1 and 2.
     std::string text;
     for (int i = 0; i < 16; ++i) {
@@ -95,14 +81,9 @@ class Resume : public ::testing::Test {
       for (int t = 0; t < 5 + i * 7 % 26; ++t) record["tokens"].push_back((t * 7 + i * 13 + 3) % 64);
       text += record.dump() + "\n";
     }
-    std::ofstream(at("data.jsonl")) << text;
+    write("data.jsonl", text);
   }
-  void TearDown() override {
-    umount(at("disk").c_str());
-    fs::remove_all(folder_);
-  }
-
-  std::string at(const std::string& name) const { return folder_ + "/" + name; }
+  ~Resume() override { umount(at("disk").c_str()); }
 
   // Four steps an epoch, shuffled; a schedule that knows its step; S = 2 on two ranks.
   Arguments train(const std::string& out, int steps, int ranks = 2) const {
@@ -149,16 +130,14 @@ class Resume : public ::testing::Test {
     return outcome.err;
   }
 
-  std::vector<json> records(const std::string& name) const {
-    std::vector<json> all;
-    std::ifstream file(at(name));
-    for (std::string line; std::getline(file, line);) {
-      json record = json::parse(line);
+  // Without what was measured.
+  std::vector<json> facts(const std::string& name) const {
+    std::vector<json> all = records(name);
+    for (json& record : all) {
       for (const char* measured : {"plan_ms", "step_ms", "exposed_comm_ms", "idle_share", "tokens_per_s",
                                    "tflops_per_gpu", "peak_memory_bytes"}) {
         record.erase(measured);
       }
-      all.push_back(record);
     }
     return all;
   }
@@ -193,20 +172,18 @@ class Resume : public ::testing::Test {
 
   void expect_same_bits(const std::string& got, const std::string& unbroken, int last) const {
     const std::string step = "/checkpoints/step_" + std::to_string(last);
-    for (const std::string file :
+    for (const std::string& file :
          {std::string("/hf/model.safetensors"), step + "/hf/model.safetensors", step + "/optimizer.safetensors"}) {
       ASSERT_FALSE(read_file(at(unbroken + file)).empty()) << file;
       EXPECT_TRUE(read_file(at(got + file)) == read_file(at(unbroken + file))) << got << file;
     }
-    EXPECT_EQ(records(got + "/metrics.jsonl"), records(unbroken + "/metrics.jsonl")) << got;
+    EXPECT_EQ(facts(got + "/metrics.jsonl"), facts(unbroken + "/metrics.jsonl")) << got;
     EXPECT_EQ(records(got + "/metrics.jsonl").size(), static_cast<size_t>(last));
   }
 
   void copy_run(const std::string& from, const std::string& to) const {
     fs::copy(at(from), at(to), fs::copy_options::recursive);
   }
-
-  std::string folder_;
 };
 
 std::vector<double> float64_weights(const std::string& file) {
@@ -259,7 +236,7 @@ TEST_F(Resume, kill_9_at_random_points_changes_no_bit) {
   }
   finish(train("broken", steps) + evaluate + Arguments{"--resume", "auto"});
   expect_same_bits("broken", "unbroken", steps);
-  EXPECT_EQ(records("broken/eval.jsonl"), records("unbroken/eval.jsonl"));
+  EXPECT_EQ(facts("broken/eval.jsonl"), facts("unbroken/eval.jsonl"));
   EXPECT_EQ(event_steps("broken"), event_steps("unbroken"));
   EXPECT_EQ(read_file(at("broken/checkpoints/step_" + std::to_string(steps) + "/state.json")).size(),
             read_file(at("unbroken/checkpoints/step_" + std::to_string(steps) + "/state.json")).size());

@@ -1,16 +1,11 @@
 // A tiny policy, prompts, and jobs of `ringfold rl` on them: the real binary, real processes.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "cli/run_binary.h"
+#include "runs/run_folder.h"
 
 namespace ringfold {
 
@@ -20,13 +15,14 @@ inline constexpr const char* kRlConfig =
 "rms_norm_eps":1e-6,"rope_theta":10000.0,"hidden_act":"silu","tie_word_embeddings":true,"initializer_range":0.1,
 "max_position_embeddings":128})";
 
-class RlJob : public ::testing::Test {
+// Four responses of up to three tokens to each of eight prompts.
+inline const Arguments kSmallRollout = {"--rollout-batch-size",       "8", "--n-samples-per-prompt",   "4",
+                                        "--rollout-max-response-len", "3", "--rollout-stop-token-ids", "9"};
+
+class RlJob : public RunFolder {
  protected:
-  void SetUp() override {
-    folder_ = write_temp("rl", "");
-    std::filesystem::remove(folder_);
-    std::filesystem::create_directories(folder_);
-    std::ofstream(at("config.json")) << kRlConfig;
+  RlJob() {
+    write("config.json", kRlConfig);
     // "Say the digit after the last one, then stop": the digits are 0 to 7, 8 separates, 9 stops.
     std::ofstream prompts(at("prompts.jsonl"));
     for (int i = 0; i < 32; ++i) {
@@ -38,51 +34,40 @@ class RlJob : public ::testing::Test {
       prompts << record.dump() << "\n";
     }
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string at(const std::string& name) const { return folder_ + "/" + name; }
 
   // `ringfold launch -n RANKS -- COMMAND ...`
-  std::vector<std::string> job(const std::string& command, const std::vector<std::string>& more,
-                               const std::string& out = "out", int ranks = 2) const {
-    std::vector<std::string> all = {"launch",
-                                    "-n",
-                                    std::to_string(ranks),
-                                    "--",
-                                    command,
-                                    "--model-config",
-                                    at("config.json"),
-                                    "--init-seed",
-                                    "3",
-                                    "--data",
-                                    at("prompts.jsonl"),
-                                    "--output-dir",
-                                    at(out),
-                                    "--dynamic-context-parallel",
-                                    "--use-dynamic-batch-size",
-                                    "--calculate-per-token-loss",
-                                    "--rollout-max-context-len",
-                                    "32",
-                                    "--max-tokens-per-gpu",
-                                    "16",
-                                    "--comm-timeout-seconds",
-                                    "60"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+  Arguments job(const std::string& command, const Arguments& more, const std::string& out = "out",
+                int ranks = 2) const {
+    const Arguments all = {"launch",
+                           "-n",
+                           std::to_string(ranks),
+                           "--",
+                           command,
+                           "--model-config",
+                           at("config.json"),
+                           "--init-seed",
+                           "3",
+                           "--data",
+                           at("prompts.jsonl"),
+                           "--output-dir",
+                           at(out),
+                           "--comm-timeout-seconds",
+                           "60"};
+    return all + layout_ + more;
   }
-  Outcome launch(const std::vector<std::string>& more, const std::string& out = "out",
+  Outcome launch(const Arguments& more, const std::string& out = "out",
                  const std::vector<std::pair<std::string, std::string>>& environment = {}) const {
     return run_binary(job("rl", more, out), environment);
   }
 
-  std::vector<nlohmann::json> records(const std::string& name) const {
-    std::vector<nlohmann::json> all;
-    std::ifstream file(at(name));
-    for (std::string line; std::getline(file, line);) all.push_back(nlohmann::json::parse(line));
-    return all;
-  }
-
-  std::string folder_;
+  // Dynamic CP with S = 2: samples above 16 tokens run at c = 2.
+  Arguments layout_ = {"--dynamic-context-parallel",
+                       "--use-dynamic-batch-size",
+                       "--calculate-per-token-loss",
+                       "--rollout-max-context-len",
+                       "32",
+                       "--max-tokens-per-gpu",
+                       "16"};
 };
 
 }  // namespace ringfold

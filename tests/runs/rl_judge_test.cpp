@@ -12,7 +12,6 @@ namespace ringfold {
 namespace {
 
 using ::testing::HasSubstr;
-using Arguments = std::vector<std::string>;
 
 // Far above what a job takes when nothing hangs.
 constexpr double kHangSeconds = 100;
@@ -20,28 +19,9 @@ constexpr double kHangSeconds = 100;
 class RlJudge : public RlJob {
  protected:
   Arguments judged_by(const std::string& judge, const Arguments& more = {}) const {
-    Arguments all = {"--objective",
-                     "grpo",
-                     "--num-rollout",
-                     "2",
-                     "--rollout-batch-size",
-                     "8",
-                     "--n-samples-per-prompt",
-                     "4",
-                     "--rollout-max-response-len",
-                     "3",
-                     "--rollout-stop-token-ids",
-                     "9",
-                     "--rm-type",
-                     "program",
-                     "--rm-program",
-                     judge,
-                     "--no-save",
-                     "--no-progress"};
-    all.insert(all.end(), more.begin(), more.end());
-    Arguments command = {RINGFOLD_BINARY};
-    for (const std::string& argument : job("rl", all)) command.push_back(argument);
-    return command;
+    const Arguments flags = {"--objective", "grpo",         "--num-rollout", "2",         "--rm-type",
+                             "program",     "--rm-program", judge,           "--no-save", "--no-progress"};
+    return Arguments{RINGFOLD_BINARY} + job("rl", kSmallRollout + flags + more);
   }
 };
 
@@ -68,7 +48,7 @@ TEST_F(RlJudge, that_fails_ends_the_job_with_one_message) {
        "got '{\"reward\": 0.5', expected a line such as {\"reward\": 1}"},
       {R"(while read -r line; do echo '{"reward": NaN}'; done)",
        "got '{\"reward\": NaN}', expected a line such as {\"reward\": 1}"},
-      {R"(while read -r line; do echo '{"reward": 1}'; echo '{"reward": 0}'; done)",
+      {R"(while read -r line; do printf '{"reward": 1}\n{"reward": 0}\n'; done)",
        "' unasked, expected one line for each that it is given"},
       {kOnRank1 + "sleep 600", "no answer within 4 s", {"--comm-timeout-seconds", "5"}},
   };
@@ -104,6 +84,27 @@ TEST_F(RlJudge, that_is_slow_is_waited_for_and_so_is_a_sampler) {
 TEST_F(RlJudge, that_does_not_leave_holds_nobody_up) {
   Process process(folder_, "job", judged_by("trap '' TERM; " + kGood + "; sleep 600"), {});
   EXPECT_EQ(process.wait(kHangSeconds), 0) << process.errors();
+}
+
+// Its children neither read its input nor obey SIGTERM. The group ends with the run, also with that of a rank without
+// destructors.
+TEST_F(RlJudge, that_leaves_children_behind_is_ended_with_them) {
+  for (const std::string fault : {"", "1:2:sampling:kill"}) {
+    std::filesystem::remove_all(at("out"));
+    std::filesystem::remove(at("groups"));
+    Process process(folder_, "job", judged_by("trap '' TERM; sleep 600 & echo $$ >> " + at("groups") + "; " + kGood),
+                    {{"RINGFOLD_FAULT", fault}});
+    EXPECT_EQ(process.wait(kHangSeconds), fault.empty() ? 0 : 128 + SIGKILL) << process.errors();
+    const Strings groups = lines_of(read_file(at("groups")));
+    EXPECT_EQ(groups.size(), 2u);
+    for (const std::string& group : groups) {
+      while (group_lives(std::stoi(group)) && process.seconds() < kHangSeconds) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+      EXPECT_FALSE(group_lives(std::stoi(group))) << fault;
+      kill(-std::stoi(group), SIGKILL);
+    }
+  }
 }
 
 // Ctrl-C goes to the whole group of the terminal; the judge is needed until the rollout ends.

@@ -11,50 +11,36 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
-using Arguments = std::vector<std::string>;
-
-Arguments operator+(Arguments a, const Arguments& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 class RlResume : public RlJob {
  protected:
   // Six rollouts of two steps; a reference, a schedule that knows its step, rollouts that leave groups out.
-  const Arguments flags_ = {"--objective",
-                            "rloo",
-                            "--num-rollout",
-                            "6",
-                            "--rollout-batch-size",
-                            "8",
-                            "--n-samples-per-prompt",
-                            "4",
-                            "--rollout-max-response-len",
-                            "3",
-                            "--rollout-stop-token-ids",
-                            "9",
-                            "--global-batch-size",
-                            "16",
-                            "--rm-type",
-                            "program",
-                            "--rm-program",
-                            "while read -r line; do echo \"{\\\"reward\\\": ${#line}}\"; done",
-                            "--use-kl-loss",
-                            "--kl-loss-coef",
-                            "0.1",
-                            "--offload-train",
-                            "--lr",
-                            "3e-3",
-                            "--lr-warmup-steps",
-                            "3",
-                            "--lr-decay-style",
-                            "cosine",
-                            "--weight-decay",
-                            "0.1",
-                            "--seed",
-                            "5",
-                            "--shuffle",
-                            "--no-progress"};
+  const Arguments flags_ = kSmallRollout + Arguments{"--objective",
+                                                     "rloo",
+                                                     "--num-rollout",
+                                                     "6",
+                                                     "--global-batch-size",
+                                                     "16",
+                                                     "--rm-type",
+                                                     "program",
+                                                     "--rm-program",
+                                                     "while read -r line; do echo \"{\\\"reward\\\": ${#line}}\"; done",
+                                                     "--use-kl-loss",
+                                                     "--kl-loss-coef",
+                                                     "0.1",
+                                                     "--offload-train",
+                                                     "--lr",
+                                                     "3e-3",
+                                                     "--lr-warmup-steps",
+                                                     "3",
+                                                     "--lr-decay-style",
+                                                     "cosine",
+                                                     "--weight-decay",
+                                                     "0.1",
+                                                     "--seed",
+                                                     "5",
+                                                     "--shuffle",
+                                                     "--no-progress"};
   const Arguments every_two_ = {"--save-interval", "2"}, resume_ = {"--resume", "auto"};
 
   // Runs to the end; what it said.

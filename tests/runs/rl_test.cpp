@@ -51,7 +51,9 @@ TEST_F(Rl, the_policy_learns_from_the_rewards_of_its_own_responses) {
   ASSERT_EQ(steps.size(), 80u);
   for (size_t i = 0; i < steps.size(); ++i) {
     // The first step on a rollout is on policy; sampler, log-prob pass and train pass agree.
-    if (i % 2 == 0) EXPECT_LE(steps[i]["ratio_max_dev"], 1e-5) << i;
+    if (i % 2 == 0) {
+      EXPECT_LE(steps[i]["ratio_max_dev"], 1e-5) << i;
+    }
     EXPECT_LE(steps[i]["train_rollout_logprob_abs_diff"], 1e-5) << i;
     EXPECT_EQ(steps[i]["samples"].size(), 128u);
   }
@@ -63,30 +65,14 @@ TEST_F(Rl, the_policy_learns_from_the_rewards_of_its_own_responses) {
 
 TEST_F(Rl, groups_without_a_contrast_are_left_out_and_a_program_judges) {
   const Outcome outcome = launch(
-      {"--objective",
-       "rloo",
-       "--num-rollout",
-       "2",
-       "--rollout-batch-size",
-       "8",
-       "--n-samples-per-prompt",
-       "4",
-       "--rollout-max-response-len",
-       "3",
-       "--rollout-stop-token-ids",
-       "9",
-       "--dynamic-sampling-filter",
-       "--offload-train",
-       "--use-kl-loss",
-       "--kl-loss-coef",
-       "0.1",
-       "--rm-type",
-       "program",
-       "--rm-program",
-       "python3 -u -c 'import sys, json\n"
-       "for line in sys.stdin:\n"
-       "  r = json.loads(line)\n"
-       "  print(json.dumps({\"reward\": 0 if len(r[\"prompt_tokens\"]) % 2 else sum(r[\"response_tokens\"])}))'"});
+      kSmallRollout +
+      Arguments{
+          "--objective", "rloo", "--num-rollout", "2", "--dynamic-sampling-filter", "--offload-train", "--use-kl-loss",
+          "--kl-loss-coef", "0.1", "--rm-type", "program", "--rm-program",
+          "python3 -u -c 'import sys, json\n"
+          "for line in sys.stdin:\n"
+          "  r = json.loads(line)\n"
+          "  print(json.dumps({\"reward\": 0 if len(r[\"prompt_tokens\"]) % 2 else sum(r[\"response_tokens\"])}))'"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   for (const json& rollout : records("out/rollouts.jsonl")) {
     EXPECT_GE(rollout["dropped_groups"], 1);
@@ -120,8 +106,56 @@ TEST_F(Rl, given_lengths_end_the_responses_and_steps_are_made_without_a_reward) 
   }
 }
 
+// Without --rollout-max-context-len the largest pack is the limit: of training, or of the log-prob passes.
+TEST_F(Rl, responses_end_where_the_largest_pack_is_full) {
+  const std::vector<std::pair<Arguments, double>> budgets = {
+      {{"--max-tokens-per-gpu", "5"}, 10}, {{"--max-tokens-per-gpu", "16", "--log-probs-max-tokens-per-gpu", "6"}, 12}};
+  std::ofstream(at("lengths.txt")) << "24\n";
+  for (const auto& [budget, longest] : budgets) {
+    layout_ =
+        Arguments{"--use-dynamic-batch-size", "--calculate-per-token-loss", "--context-parallel-size", "2"} + budget;
+    std::filesystem::remove_all(at("out"));
+    const Outcome outcome = launch({"--objective", "grpo", "--num-rollout", "1", "--rollout-batch-size", "3",
+                                    "--n-samples-per-prompt", "2", "--rollout-max-response-len", "24",
+                                    "--rollout-lengths-file", at("lengths.txt"), "--no-shuffle", "--no-save"});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const auto rollouts = records("out/rollouts.jsonl");
+    ASSERT_EQ(rollouts.size(), 1u);
+    EXPECT_NEAR(rollouts[0]["truncated_ratio"].get<double>(), 1, 1e-9);
+    EXPECT_EQ(rollouts[0]["tokens"], 6 * longest);  // prompts of 3, 4 and 5 tokens, filled up
+    EXPECT_NEAR(rollouts[0]["response_length_mean"].get<double>(), longest - 4, 1e-9);
+  }
+}
+
+TEST_F(Rl, a_prompt_without_room_is_told_with_the_flag_that_binds) {
+  const std::vector<std::pair<Arguments, std::string>> budgets = {
+      {{"--max-tokens-per-gpu", "4"},
+       "prompts.jsonl:5 (sample 4): too long: got 9 tokens, expected at most 8 (--max-tokens-per-gpu 4 x CP size 2)"},
+      {{"--max-tokens-per-gpu", "4", "--skip-bad-samples", "--log-probs-max-tokens-per-gpu", "3"},
+       "prompts.jsonl:4 (sample 3): prompt leaves no room for a response: got 6 tokens, expected fewer than 6 "
+       "(--log-probs-max-tokens-per-gpu 3 x CP size 2)"},
+      {{"--max-tokens-per-gpu", "8", "--rollout-max-context-len", "8"},
+       "prompts.jsonl:5 (sample 4): too long: got 9 tokens, expected at most 8 (--rollout-max-context-len)"},
+  };
+  for (const auto& [budget, message] : budgets) {
+    layout_ =
+        Arguments{"--use-dynamic-batch-size", "--calculate-per-token-loss", "--context-parallel-size", "2"} + budget;
+    const Outcome outcome = launch(kSmallRollout + Arguments{"--objective", "grpo", "--num-rollout", "1"});
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+  }
+}
+
+TEST_F(Rl, out_of_memory_while_sampling_names_the_flags_of_sampling) {
+  const Outcome outcome = launch(kSmallRollout + Arguments{"--objective", "grpo", "--num-rollout", "2"}, "out",
+                                 {{"RINGFOLD_FAULT", "1:2:sampling:oom"}});
+  EXPECT_EQ(outcome.code, 4) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("[rollout] out of memory while sampling: rank 1, rollout 2, 64 responses at a "
+                                     "time. Hint: a smaller --rollout-max-sequences or --rollout-max-response-len"));
+}
+
 TEST_F(Rl, what_cannot_work_is_refused_before_the_start) {
-  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+  const std::vector<std::pair<Arguments, std::string>> cases = {
       {{}, "--num-rollout is missing"},
       {{"--num-rollout", "2"}, "rl makes advantages from rewards, and --objective sft has none"},
       {{"--num-rollout", "2", "--objective", "grpo"}, "--rollout-stop-token-ids is missing"},

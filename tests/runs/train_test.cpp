@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "cli/run_binary.h"
 #include "ringfold/report/timeline.h"
+#include "runs/run_folder.h"
 
 namespace ringfold {
 namespace {
@@ -18,23 +18,9 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const char* kConfig = R"({"model_type":"qwen3","architectures":["Qwen3ForCausalLM"],"vocab_size":64,"hidden_size":16,
-"intermediate_size":24,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,
-"rms_norm_eps":1e-6,"rope_theta":10000.0,"hidden_act":"silu","tie_word_embeddings":true,"initializer_range":0.3,
-"max_position_embeddings":1024})";
-
-class Train : public ::testing::Test {
+class Train : public RunFolder {
  protected:
-  void SetUp() override {
-    folder_ = write_temp("run", "");
-    std::filesystem::remove(folder_);
-    std::filesystem::create_directories(folder_);
-    write("config.json", kConfig);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string at(const std::string& name) const { return folder_ + "/" + name; }
-  void write(const std::string& name, const std::string& text) const { std::ofstream(at(name)) << text; }
+  Train() { write("config.json", kTinyConfig); }
 
   // Samples of these lengths; the last three tokens are the response. `extra` goes into every record.
   void write_samples(const std::string& name, const std::vector<int>& lengths, const json& extra = json::object()) {
@@ -70,13 +56,6 @@ class Train : public ::testing::Test {
     return run_binary(all);
   }
 
-  std::vector<json> records(const std::string& name) const {
-    std::vector<json> all;
-    std::ifstream file(at(name));
-    for (std::string line; std::getline(file, line);) all.push_back(json::parse(line));
-    return all;
-  }
-
   // The one line that says what is wrong, and no step made.
   void expect_refused(const Outcome& outcome, int code, const std::string& message) const {
     EXPECT_EQ(outcome.code, code) << outcome.err;
@@ -84,8 +63,6 @@ class Train : public ::testing::Test {
     EXPECT_EQ(outcome.err.find("ringfold: error:"), outcome.err.rfind("ringfold: error:")) << outcome.err;
     EXPECT_TRUE(records("out/metrics.jsonl").empty());
   }
-
-  std::string folder_;
 };
 
 const std::vector<int> kLengths = {30, 5, 7, 3, 1, 9, 20, 4};
@@ -152,7 +129,7 @@ TEST_F(Train, all_to_all_splits_the_heads_or_refuses_before_it_reads_data) {
       launch({"parity", "--cp-comm-type", "a2a", "--dtype", "float64", "--data", at("data.jsonl"), "--json"});
   ASSERT_EQ(parity.code, 0) << parity.out << parity.err;
   EXPECT_EQ(json::parse(parity.out)["ok"], true);
-  const std::string config = kConfig, four = "\"num_attention_heads\":4,\"num_key_value_heads\":2";
+  const std::string config = kTinyConfig, four = "\"num_attention_heads\":4,\"num_key_value_heads\":2";
   const auto with_heads = [&](const std::string& heads) {
     write("config.json", std::string(config).replace(config.find(four), four.size(), heads));
   };

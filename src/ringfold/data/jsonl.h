@@ -14,8 +14,9 @@
 namespace ringfold {
 
 struct DataOptions {
-  int64_t vocab_size = 0;         // 0: ids are only checked for >= 0
-  int64_t max_tokens = 0;         // longest sample accepted (--rollout-max-context-len); 0: no limit
+  int64_t vocab_size = 0;                                      // 0: ids are only checked for >= 0
+  int64_t max_tokens = 0;                                      // longest sample accepted; 0: no limit
+  std::string max_tokens_flags = "--rollout-max-context-len";  // what says so, for the message
   bool skip_bad_samples = false;  // train on the rest, report how many were skipped and why
   int64_t max_line_bytes = int64_t{256} << 20;
   std::shared_ptr<const Tokenizer> tokenizer =
@@ -34,6 +35,6 @@ Dataset load_jsonl(const std::string& file, const DataOptions& options);
 std::string skip_summary(const Dataset& dataset);
 
 // The message of a sample longer than the limit, after its "(sample ID): "; shared with dry runs over bare lengths.
-std::string too_long_message(int64_t tokens, int64_t limit);
+std::string too_long_message(int64_t tokens, int64_t limit, const std::string& flags = "--rollout-max-context-len");
 
 }  // namespace ringfold

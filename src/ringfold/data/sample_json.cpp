@@ -113,9 +113,11 @@ bool true_or_false(const json& value, const std::string& where) {
   return value.get<bool>();
 }
 
-void check_length(int64_t tokens, int64_t max_tokens) {
+void check_length(int64_t tokens, const DataOptions& options) {
   if (tokens == 0) fail("empty sample", "got 0 tokens, expected at least 1");
-  if (max_tokens > 0 && tokens > max_tokens) throw BadSample("too long", too_long_message(tokens, max_tokens));
+  if (options.max_tokens > 0 && tokens > options.max_tokens) {
+    throw BadSample("too long", too_long_message(tokens, options.max_tokens, options.max_tokens_flags));
+  }
 }
 
 [[noreturn]] void fail_outside(size_t position, const std::string& id, int64_t vocab_size) {
@@ -127,9 +129,9 @@ void check_length(int64_t tokens, int64_t max_tokens) {
            : fmt::format("position {}: got id {}, expected an id >= 0", position, id));
 }
 
-std::vector<int64_t> parse_tokens(const json& record, int64_t vocab_size, int64_t max_tokens) {
+std::vector<int64_t> parse_tokens(const json& record, const DataOptions& options) {
   const json& array = array_at(record, "tokens");
-  check_length(static_cast<int64_t>(array.size()), max_tokens);
+  check_length(static_cast<int64_t>(array.size()), options);
   std::vector<int64_t> tokens;
   tokens.reserve(array.size());
   for (const json& value : array) {
@@ -140,7 +142,9 @@ std::vector<int64_t> parse_tokens(const json& record, int64_t vocab_size, int64_
     const bool huge = value.is_number_unsigned() &&
                       value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
     const int64_t id = huge ? -1 : value.get<int64_t>();
-    if (id < 0 || (vocab_size > 0 && id >= vocab_size)) fail_outside(position, shown(value), vocab_size);
+    if (id < 0 || (options.vocab_size > 0 && id >= options.vocab_size)) {
+      fail_outside(position, shown(value), options.vocab_size);
+    }
     tokens.push_back(id);
   }
   return tokens;
@@ -321,7 +325,7 @@ void parse_text(const std::string& line, const json& record, const std::string& 
   } catch (const DataError& error) {
     fail("text not tokenized", error.what());
   }
-  check_length(sample.length(), options.max_tokens);
+  check_length(sample.length(), options);
   const auto outside = std::find_if(sample.tokens.begin(), sample.tokens.end(), [&options](int64_t id) {
     return options.vocab_size > 0 && id >= options.vocab_size;
   });
@@ -340,11 +344,11 @@ void bad_sample(const std::string& kind, const std::string& detail) {
   throw BadSample(kind, fmt::format("{}: {}", kind, detail));
 }
 
-std::string too_long_message(int64_t tokens, int64_t limit) {
+std::string too_long_message(int64_t tokens, int64_t limit, const std::string& flags) {
   return fmt::format(
-      "too long: got {} tokens, expected at most {} (--rollout-max-context-len). Hint: raise the limit, shorten the "
-      "sample, or leave it out with --skip-bad-samples",
-      tokens, limit);
+      "too long: got {} tokens, expected at most {} ({}). Hint: raise the limit, shorten the sample, or leave it out "
+      "with --skip-bad-samples",
+      tokens, limit, flags);
 }
 
 Sample parse_sample(const std::string& line, const DataOptions& options, Tokenizer::Workspace* workspace) {
@@ -357,7 +361,7 @@ Sample parse_sample(const std::string& line, const DataOptions& options, Tokeniz
   if (const std::string kind = kind_of(record); kind != "tokens") {
     parse_text(line, record, kind, options, workspace, sample);
   } else {
-    sample.tokens = parse_tokens(record, options.vocab_size, options.max_tokens);
+    sample.tokens = parse_tokens(record, options);
     parse_response(record, std::nullopt, sample);
   }
   if (record.contains("reward")) sample.reward = finite_number(record.at("reward"), "reward");

@@ -34,8 +34,7 @@ std::unique_ptr<RewardModel> make_numeric_reward(std::shared_ptr<const Tokenizer
 //   {"id":7,"prompt_tokens":[..],"response_tokens":[..],"answer_tokens":[..],"truncated":false}
 // with "prompt", "response" and "answer" as texts where there is a tokenizer, and answers with one line {"reward":0.5}
 // on its stdout, at once (flushed). RunError names the command when it ends, answers with something else or more than
-// once, or takes longer than timeout_seconds for an answer. It runs in a process group of its own, which ends with the
-// object.
+// once, or takes longer than timeout_seconds to read and answer. Runs as a Subprocess (rollout/subprocess.h).
 std::unique_ptr<RewardModel> make_program_reward(const std::string& command, std::shared_ptr<const Tokenizer> tokenizer,
                                                  double timeout_seconds);
 

@@ -92,6 +92,7 @@ class RlRun {
   FlatParameters flat_;
   AdamW optimizer_;
   TrainState state_;
+  bool asleep_ = false;
   int64_t rollout_ = 0;      // made
   int64_t step_ = 0;         // made
   int64_t total_steps_ = 0;  // of the schedule: with no group left out
@@ -157,8 +158,10 @@ void RlRun::train_on(const Dataset& data, const RlFields& rl, RolloutMetrics& me
 }
 
 void RlRun::sleep(RolloutMetrics& metrics) {
+  if (settings_.offload_train) release_cached_memory(session_.device);  // what the activations leave behind
   metrics.held_bytes_training = held_memory_bytes(session_.device);
   if (settings_.offload_train) {
+    asleep_ = true;
     optimizer_.sleep();
     flat_.sleep();
     release_cached_memory(session_.device);
@@ -167,7 +170,8 @@ void RlRun::sleep(RolloutMetrics& metrics) {
 }
 
 void RlRun::wake() {
-  if (!settings_.offload_train) return;
+  if (!asleep_) return;
+  asleep_ = false;
   release_cached_memory(session_.device);  // what the sampler's cache leaves behind
   flat_.wake();
   optimizer_.wake();
@@ -261,7 +265,7 @@ int run_rl(const RunSettings& settings) {
     }
     LoadedFiles files = load_files(settings, topology);
     lengths = given_lengths(settings);
-    check_prompts(settings, files.data);
+    check_prompts(topology, files.data);
     reward = make_reward(settings, std::move(tokenizer));
     return files;
   });

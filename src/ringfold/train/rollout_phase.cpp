@@ -12,6 +12,7 @@
 #include "ringfold/data/lengths.h"
 #include "ringfold/mesh/failure.h"
 #include "ringfold/rollout/sampler.h"
+#include "ringfold/train/setup.h"
 
 namespace ringfold {
 namespace {
@@ -35,7 +36,7 @@ SamplingSettings sampling_settings(const Session& session, int64_t rollout) {
   sampling.top_k = settings.rollout_top_k;
   sampling.top_p = settings.rollout_top_p;
   sampling.max_response_tokens = settings.rollout_max_response_len;
-  sampling.max_context_tokens = settings.parallel.rollout_max_context_len;
+  sampling.max_context_tokens = longest_made(session.topology).tokens;
   sampling.stop_token_ids = settings.rollout_stop_token_ids;
   sampling.max_sequences = settings.rollout_max_sequences;
   sampling.eager = settings.rollout_enforce_eager;
@@ -43,6 +44,23 @@ SamplingSettings sampling_settings(const Session& session, int64_t rollout) {
   // The ranks wait for the longest response, so that each token is a sign of life.
   sampling.on_token = [&session, rollout] { session.enter("sampling", rollout); };
   return sampling;
+}
+
+// The hints of training's out-of-memory would not help here.
+std::vector<std::vector<SampledResponse>> sample_with_memory_check(const Session& session, const DenseModel& model,
+                                                                   const std::vector<SamplingPrompt>& prompts,
+                                                                   int64_t rollout) {
+  try {
+    return sample_responses(model, prompts, sampling_settings(session, rollout));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& failure) {
+    if (!is_out_of_memory(failure)) throw;
+    throw RunError(fmt::format(
+        "[rollout] out of memory while sampling: rank {}, rollout {}, {} responses at a time. Hint: a smaller "
+        "--rollout-max-sequences or --rollout-max-response-len, or --offload-train",
+        session.env.rank.value(), rollout, session.settings.rollout_max_sequences));
+  }
 }
 
 std::vector<int64_t> prompt_of(const Sample& sample) {
@@ -203,15 +221,15 @@ std::vector<int64_t> given_lengths(const RunSettings& settings) {
   return load_lengths(settings.rollout_lengths_file);
 }
 
-void check_prompts(const RunSettings& settings, const Dataset& data) {
-  const int64_t limit = settings.parallel.rollout_max_context_len;
+void check_prompts(const Topology& topology, const Dataset& data) {
+  const SampleLimit limit = longest_made(topology);
   for (const Sample& sample : data.samples) {
     const int64_t prompt = sample.response_begin();
-    if (prompt >= 1 && (limit == 0 || prompt < limit)) continue;
+    if (limit.tokens == 0 || prompt < limit.tokens) continue;
     throw DataError(fmt::format(
-        "[data] {}:{} (sample {}): a prompt of {} tokens leaves no room for a response (--rollout-max-context-len {}). "
+        "[data] {}:{} (sample {}): prompt leaves no room for a response: got {} tokens, expected fewer than {} ({}). "
         "Hint: leave it out, or raise the limit",
-        data.file, sample.line, sample.id.value(), prompt, limit));
+        data.file, sample.line, sample.id.value(), prompt, limit.tokens, limit.flags));
   }
 }
 
@@ -227,7 +245,7 @@ Rollout make_rollout(Session& session, const DenseModel& model, RewardModel& rew
     asked.push_back({prompt_of(data.samples[static_cast<size_t>(prompts[p])]), p, copies,
                      lengths_of_group(session.settings, lengths, number, p)});
   }
-  const auto responses = sample_responses(model, asked, sampling_settings(session, number));
+  const auto responses = sample_with_memory_check(session, model, asked, number);
   session.collectives().barrier("end of sampling");
   Rollout rollout;
   rollout.generate_ms = ms_since(begin);

@@ -33,7 +33,7 @@ Rollout make_rollout(Session& session, const DenseModel& model, RewardModel& rew
 // What --rollout-lengths-file says; empty without. DataError for a broken file, UsageError for flags that have no use
 // beside it.
 std::vector<int64_t> given_lengths(const RunSettings& settings);
-// DataError for a prompt that leaves no room for a response.
-void check_prompts(const RunSettings& settings, const Dataset& data);
+// DataError for a prompt that leaves no room for a response; it names the flag that binds.
+void check_prompts(const Topology& topology, const Dataset& data);
 
 }  // namespace ringfold

@@ -28,10 +28,17 @@ Dataset load_data(const RunSettings& settings, const Topology& topology, const M
                   const std::shared_ptr<const Tokenizer>& tokenizer, const std::string& file) {
   DataOptions options;
   options.vocab_size = config.vocab_size;
-  options.max_tokens = longest_accepted(topology);
+  const SampleLimit limit = longest_accepted(topology);
+  options.max_tokens = limit.tokens;
+  if (limit.tokens > 0) options.max_tokens_flags = limit.flags;
   options.skip_bad_samples = settings.skip_bad_samples;
   options.tokenizer = tokenizer;
   return load_jsonl(file, options);
+}
+
+SampleLimit largest_pack(const Topology& topology, std::string_view flag, int64_t budget) {
+  if (budget == 0) return {};
+  return {budget * topology.max_cp, fmt::format("{} {} x CP size {}", flag, budget, topology.max_cp)};
 }
 
 // Sums of bits would miss swapped weights; a hash of every byte does not, and is quick beside loading.
@@ -188,8 +195,15 @@ MemoryEstimate memory_of_run(const Session& session, const LoadedFiles& files) {
                          files.data.total_tokens());
 }
 
-int64_t longest_accepted(const Topology& topology) {
-  return topology.max_context > 0 ? topology.max_context : topology.budget * topology.max_cp;
+SampleLimit longest_accepted(const Topology& topology) {
+  if (topology.max_context > 0) return {topology.max_context, "--rollout-max-context-len"};
+  return largest_pack(topology, "--max-tokens-per-gpu", topology.budget);
+}
+
+SampleLimit longest_made(const Topology& topology) {
+  // What --rollout-max-context-len allows fits both budgets (derive_topology).
+  if (topology.max_context > 0 || topology.log_probs_budget >= topology.budget) return longest_accepted(topology);
+  return largest_pack(topology, "--log-probs-max-tokens-per-gpu", topology.log_probs_budget);
 }
 
 void require_writable(const std::string& file, const std::string& flag) {
