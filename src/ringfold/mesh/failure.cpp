@@ -32,6 +32,8 @@ bool take_voice(const LaunchEnv& env) {
 }  // namespace
 
 bool is_out_of_memory(const std::exception& failure) {
+  // Our own errors say what they are; one may tell of another rank's memory.
+  if (dynamic_cast<const Error*>(&failure) != nullptr) return false;
   // ATen's CPU allocator has no exception type of its own; that of a GPU says "out of memory".
   const std::string_view text = failure.what();
   return dynamic_cast<const std::bad_alloc*>(&failure) != nullptr ||

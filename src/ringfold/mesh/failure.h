@@ -29,7 +29,7 @@ class ToldHere : public Error {
 
 // The text of a failure, in one line; those that are not ours are named by rank.
 std::string message_of(const std::exception& failure, Rank rank);
-// std::bad_alloc, or what ATen's allocator throws.
+// std::bad_alloc, or what ATen's allocator throws; never an Error of ours.
 bool is_out_of_memory(const std::exception& failure);
 
 // Prints "ringfold: error: <message>" as one line on stderr, or leaves that to another rank, and returns the exit code
