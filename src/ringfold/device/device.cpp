@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <thread>
 
 #include "ringfold/base/error.h"
 
@@ -18,6 +19,11 @@ namespace {
 
 c10::impl::VirtualGuardImpl guard_of(at::Device device) {
   return c10::impl::VirtualGuardImpl(device.type());
+}
+
+void wait_for(const c10::Event& event) {
+  constexpr std::chrono::microseconds kSleep{50};
+  while (!event.query()) std::this_thread::sleep_for(kSleep);
 }
 
 c10::DeviceAllocator* allocator_of(at::Device device) {
@@ -67,6 +73,13 @@ template at::Tensor to_device(const std::vector<int32_t>&, at::Device);
 template at::Tensor to_device(const std::vector<int64_t>&, at::Device);
 template at::Tensor to_device(const std::vector<double>&, at::Device);
 
+void wait_for_stream(at::Device device) {
+  if (device.is_cpu()) return;
+  c10::Event event(device.type());
+  event.record(guard_of(device).getStream(device));
+  wait_for(event);
+}
+
 void synchronize(at::Device device) {
   if (!device.is_cpu()) guard_of(device).synchronizeDevice(device.index());
 }
@@ -106,7 +119,7 @@ struct StreamTimer::Marks {
     return std::chrono::duration<double, std::milli>(times[b] - times[a]).count();
   }
   void wait() {
-    if (!events.empty()) events.back().synchronize();
+    if (!events.empty()) wait_for(events.back());
   }
   void clear() {
     events.clear();

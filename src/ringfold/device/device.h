@@ -23,6 +23,9 @@ at::Tensor to_device(const at::Tensor& host, at::Device device);
 template <typename T>
 at::Tensor to_device(const std::vector<T>& values, at::Device device);  // int32_t, int64_t, double
 
+// Waits for the work so far on the current stream, as the training path does. The host asks now and then and sleeps
+// between: while it blocks in the driver, no other thread may get an answer there. Nothing to do on the CPU.
+void wait_for_stream(at::Device device);
 // Waits for all work on the device; nothing to do on the CPU.
 void synchronize(at::Device device);
 

@@ -37,6 +37,10 @@ bool is_out_of_memory(const std::exception& failure);
 // flag; then rank 0 alone prints it, but for a ToldHere.
 int report_failure(const std::exception& failure, const LaunchEnv& env, bool shared_by_all_ranks = false);
 
+// The same for a run that has begun: settings, data and plans are the same on every rank by then, so what is wrong with
+// them is shared.
+int report_run_failure(const std::exception& failure, const LaunchEnv& env);
+
 // After Rendezvous::agree: returns when there is no failure. Otherwise throws on every rank with the code of the first
 // failure; each distinct message is told once, by the lowest rank that met it.
 void throw_agreed_failure(const std::vector<Rendezvous::Status>& failures, Rank self);

@@ -183,7 +183,7 @@ void Rendezvous::start_monitor(const std::string& store_host) {
 
 void Rendezvous::tell_failure(const std::string& text) {
   if (!monitor_) return;
-  const auto note = monitor_->leave_note(text);
+  const auto note = monitor_->leave_note(text, /*echo=*/false);
   if (!note || !hosts_store_) return;
   // The others look for the note several times a second, but on a busy machine. One that is lost never reads it.
   call_with_limit(options_.timeout + kNoteStay,
