@@ -132,8 +132,16 @@ void never_done_and_peer_alive() {
   fail_and_expect_abort(ranks);
 }
 
+void never_done_and_peer_waits_too() {
+  TwoRanks ranks(seconds(1));
+  const FakePtr work = ranks.issue();
+  ranks.peer().device_waits({Rank(0)}, "weights (step 3)");
+  fail_and_expect_abort(ranks);
+}
+
 void work_failed_by_peer() {
   TwoRanks ranks(seconds(20));
+  ranks.silence_peer();
   ranks.issue()->fail(
       "NCCL error in: /src/NCCLUtils.cpp:94, remote process exited or there was a network error, NCCL version 2.28.9\n"
       "ncclRemoteError: A call failed possibly due to a network error\nLast error:\nConnection closed by 10.0.0.7");
@@ -229,6 +237,7 @@ void the_end_hangs() {
 const std::map<std::string, void (*)()> kScenarios = {
     {"never_done_and_peer_silent", never_done_and_peer_silent},
     {"never_done_and_peer_alive", never_done_and_peer_alive},
+    {"never_done_and_peer_waits_too", never_done_and_peer_waits_too},
     {"work_failed_by_peer", work_failed_by_peer},
     {"work_failed_here", work_failed_here},
     {"wait_throws", wait_throws},
@@ -328,18 +337,29 @@ TEST(DeviceWatch, a_silent_peer_is_named_and_the_communicators_aborted) {
 }
 
 TEST(DeviceWatch, a_stuck_peer_is_named_with_its_place) {
-  expect_failure("never_done_and_peer_alive",
-                 kRank +
-                     "no answer from rank 1 in gradients \\(step 3\\): got nothing after .* s, expected an answer within "
-                     "1 s; rank 1 is alive and has been in forward \\(micro-step 0, step 3\\) for .* Hint: rank 1 is "
-                     "stuck or far slower than the others.*");
+  expect_failure(
+      "never_done_and_peer_alive",
+      kRank +
+          "no answer from rank 1 in gradients \\(step 3\\): got nothing after .* s, expected an answer within "
+          "1 s; rank 1 is alive and has been in forward \\(micro-step 0, step 3\\) for .* Hint: rank 1 is "
+          "stuck or far slower than the others.*");
+}
+
+TEST(DeviceWatch, ranks_that_wait_for_each_other_are_told_with_their_work) {
+  expect_failure(
+      "never_done_and_peer_waits_too",
+      kRank +
+          "no answer from the other GPUs in gradients \\(step 3\\): got nothing after .* s, expected an answer "
+          "within 1 s; rank 1 waits in weights \\(step 3\\)\\. Hint: the network between the GPUs is down, or "
+          "these ranks wait for each other in different work: .*");
 }
 
 TEST(DeviceWatch, failed_work_is_a_lost_peer_in_the_words_of_nccl) {
-  expect_failure("work_failed_by_peer",
-                 kRank +
-                     "lost the connection to a peer in gradients \\(step 3\\) after .* s: remote process exited or there "
-                     "was a network error, NCCL version 2.28.9: Connection closed by 10.0.0.7\\. Hint: .*");
+  expect_failure(
+      "work_failed_by_peer",
+      kRank +
+          "lost the connection to rank 1 in gradients \\(step 3\\) after .* s: remote process exited or there "
+          "was a network error, NCCL version 2.28.9: Connection closed by 10.0.0.7\\. Hint: .*");
   expect_failure("wait_throws", kRank + "lost the connection to a peer in gradients .*: remote process exited\\. .*");
 }
 
@@ -357,7 +377,8 @@ TEST(DeviceWatch, a_call_that_does_not_return_is_freed_by_the_abort) {
 }
 
 TEST(DeviceWatch, a_driver_that_does_not_answer_ends_the_process) {
-  expect_failure("driver_hangs", kRank + "no answer from rank 1 in work that the GPU's driver gives no answer about: .*");
+  expect_failure("driver_hangs",
+                 kRank + "no answer from rank 1 in work that the GPU's driver gives no answer about: .*");
 }
 
 TEST(DeviceWatch, a_host_that_hangs_after_a_failure_is_ended_with_its_message) {
@@ -366,13 +387,15 @@ TEST(DeviceWatch, a_host_that_hangs_after_a_failure_is_ended_with_its_message) {
 
 TEST(DeviceWatch, another_ranks_failure_ends_a_host_and_a_driver_that_hang) {
   expect_failure("host_and_driver_hang_after_a_note",
-                 kRank + "stopped in its work after .* s, because rank 1 reported: \\[train\\] out of memory: rank 1, "
-                         "step 3");
+                 kRank +
+                     "stopped in its work after .* s, because rank 1 reported: \\[train\\] out of memory: rank 1, "
+                     "step 3");
 }
 
 TEST(DeviceWatch, another_ranks_failure_ends_the_work_in_flight) {
-  expect_failure("another_rank_tells", kRank + "stopped in gradients \\(step 3\\) after .* s, because rank 1 reported: "
-                                               "\\[train\\] out of memory: rank 1, step 3");
+  expect_failure("another_rank_tells", kRank +
+                                           "stopped in gradients \\(step 3\\) after .* s, because rank 1 reported: "
+                                           "\\[train\\] out of memory: rank 1, step 3");
 }
 
 TEST(DeviceWatch, time_for_which_the_process_was_stopped_does_not_count) {

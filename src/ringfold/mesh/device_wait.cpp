@@ -12,11 +12,7 @@ constexpr size_t kTold = 4;
 }  // namespace
 
 DeviceWait::DeviceWait(std::vector<Rank> others, std::string operation, Clock::time_point now)
-    : others_(std::move(others)),
-      operation_(std::move(operation)),
-      began_at_(now),
-      moved_at_(now),
-      reader_(now) {}
+    : others_(std::move(others)), operation_(std::move(operation)), began_at_(now), moved_at_(now), reader_(now) {}
 
 void DeviceWait::look(c10d::Store& store) {
   for (const Rank rank : others_) {

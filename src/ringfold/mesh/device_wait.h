@@ -1,6 +1,6 @@
-// The wait of a rank's device for the others of its lane. NCCL names no peer and the host goes on meanwhile, so the wait
-// hangs on all of them: it is rightful as long as one of them gets on, and of those that do not the one is named that is
-// silent, or that works where the others wait.
+// The wait of a rank's device for the others of its lane. NCCL names no peer and the host goes on meanwhile, so the
+// wait hangs on all of them: it is rightful as long as one of them gets on, and of those that do not the one is named
+// that is silent, or that works where the others wait.
 #pragma once
 
 #include <chrono>

@@ -150,7 +150,8 @@ struct DeviceWatch::State : std::enable_shared_from_this<State> {
          slept_at = Clock::now()) {
       if (Clock::now() - slept_at > kSlept) place.monitor->forgive_sleep();
       std::optional<Deadline> limit;
-      if (is_busy()) limit.emplace(place.timeout + kLookLimit, [self = shared_from_this()] { return self->lost_in_driver(); });
+      if (is_busy())
+        limit.emplace(place.timeout + kLookLimit, [self = shared_from_this()] { return self->lost_in_driver(); });
       lock.unlock();
       look();
       lock.lock();

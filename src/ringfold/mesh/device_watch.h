@@ -1,8 +1,8 @@
 // Watches the work that a rank has given its device: NCCL itself never notices a silent peer, and the host notices
 // nothing before it next waits for the device. When work has failed, another rank has told a failure, or nobody of the
 // lane has got on for the timeout, the communicators are aborted - which ends their kernels and frees the host - and
-// every later call meets the failure. From then on the process ends within kEndLimit (mesh/process_end.h), also when the
-// abort does not free it. It needs c10d's Work alone, so that tests do without a GPU.
+// every later call meets the failure. From then on the process ends within kEndLimit (mesh/process_end.h), also when
+// the abort does not free it. It needs c10d's Work alone, so that tests do without a GPU.
 #pragma once
 
 #include <functional>
@@ -30,7 +30,8 @@ class DeviceWatch {
   DeviceWatch& operator=(const DeviceWatch&) = delete;
 
   // Runs `call`, one at a time, and watches the work that it returns, if any; a call that does not return is like work
-  // that does not end. Throws the failure, if there was one, and what `call` throws as a failure of this rank or a peer.
+  // that does not end. Throws the failure, if there was one, and what `call` throws as a failure of this rank or a
+  // peer.
   WorkPtr issue(Stream stream, const std::string& operation, const std::function<WorkPtr()>& call);
   // Lets the current stream wait for the work. Throws like issue().
   void wait(c10d::Work& work, const std::string& operation);

@@ -33,7 +33,8 @@ using Clock = std::chrono::steady_clock;
 // An exit that may be an echo waits this long for the signal that was its cause.
 constexpr std::chrono::milliseconds kCauseWindow{1000};
 constexpr std::chrono::seconds kKillDelay{5};
-// A rank that has told a failure ends by itself within kEndLimit (mesh/process_end.h); a kernel or a driver may keep it.
+// A rank that has told a failure ends by itself within kEndLimit (mesh/process_end.h); a kernel or a driver may keep
+// it.
 constexpr std::chrono::seconds kSpokenLimit{20};
 // A process that has not ended so long after SIGKILL hangs in the kernel.
 constexpr std::chrono::seconds kReapLimit{10};

@@ -21,9 +21,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-std::string note_read_key(Rank rank) {
-  return fmt::format("note/read/{}", rank.value());
-}
 // How long a failing rank waits for the store to take or give the note.
 constexpr milliseconds kNoteLimit{2000};
 constexpr milliseconds kStoreSilence{1500};
@@ -67,6 +64,12 @@ struct Monitor::State {
 
   std::optional<DeviceWait> device_wait;
   int64_t device_wait_number = 0;
+  bool device_look_closely = false;
+
+  void begin_device_wait(const std::vector<Rank>& others, const std::string& operation) {
+    device_wait.emplace(others, operation, Clock::now());
+    ++device_wait_number;
+  }
 
   // Set: the chain is followed at once, not only in a long wait; the peer's numbers of these looks.
   bool look_closely = false;
@@ -146,7 +149,7 @@ struct Monitor::State {
     const bool long_wait = waiting && (close || Clock::now() - began_at > interval);
     const int64_t this_wait = wait_number;
     const Rank first = peer;
-    const bool long_device_wait = device_waits_long(std::max(interval, timeout / 4));
+    const bool long_device_wait = device_look_closely || device_waits_long(std::max(interval, timeout / 4));
     const std::string text = std::exchange(own_note, {});
     lock.unlock();
     publish_beat(*store, self, beat);
@@ -277,9 +280,7 @@ bool Monitor::wait_is_over() const {
 
 void Monitor::device_waits(const std::vector<Rank>& others, const std::string& operation) {
   const std::lock_guard lock(state_->mutex);
-  if (state_->device_wait) return;
-  state_->device_wait.emplace(others, operation, Clock::now());
-  ++state_->device_wait_number;
+  if (!state_->device_wait) state_->begin_device_wait(others, operation);
 }
 
 void Monitor::device_got_on() {
@@ -302,6 +303,22 @@ std::chrono::duration<double> Monitor::device_waited() const {
 bool Monitor::device_wait_is_over() const {
   const std::lock_guard lock(state_->mutex);
   return state_->device_wait && state_->device_wait->is_over(Clock::now(), state_->timeout);
+}
+
+std::optional<Rank> Monitor::find_silent(const std::vector<Rank>& others) {
+  std::unique_lock lock(state_->mutex);
+  State& s = *state_;
+  s.begin_device_wait(others, s.doing());  // anew: what was not looked at before is not silent
+  s.device_look_closely = true;
+  std::optional<Rank> silent;
+  s.changed.wait_for(lock, 8 * s.interval, [&] {
+    if (!s.device_wait || s.note || s.store_lost) return true;
+    const Finding finding = s.device_wait->examine(Clock::now(), s.interval);
+    if (finding.cause == Cause::kSilent) silent = finding.rank;
+    return silent.has_value();
+  });
+  s.device_look_closely = false;
+  return silent;
 }
 
 void Monitor::forgive_sleep() {
@@ -333,26 +350,6 @@ std::optional<Monitor::Note> Monitor::leave_note(const std::string& own_text, bo
   state_->changed.notify_all();
   state_->changed.wait_for(lock, kNoteLimit, [&] { return state_->note || state_->store_lost; });
   return state_->note;
-}
-
-void wait_for_readers_of_note(c10d::Store& store, Rank self, int world_size, milliseconds timeout,
-                              milliseconds at_least) {
-  const auto begin = Clock::now();
-  const milliseconds interval = beat_interval(timeout);
-  BeatReader reader(begin);
-  std::vector<Rank> missing;
-  for (int rank = 0; rank < world_size; ++rank) {
-    if (Rank(rank) != self) missing.emplace_back(rank);
-  }
-  while (!missing.empty() && Clock::now() - begin < timeout) {
-    const bool at_least_over = Clock::now() - begin >= at_least;
-    std::erase_if(missing, [&](Rank rank) {
-      if (store.check({note_read_key(rank)})) return true;
-      const bool alive = reader.look(store, rank).alive(Clock::now(), interval);
-      return at_least_over && !alive;
-    });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
 }
 
 std::optional<Monitor::Note> Monitor::note() const {

@@ -26,8 +26,8 @@ namespace ringfold {
 class Monitor {
  public:
   struct Note {
-    Rank rank;         // who left it
-    std::string text;  // the error that this rank ended with
+    Rank rank;          // who left it
+    std::string text;   // the error that this rank ended with
     bool echo = false;  // of this rank's own note: of a lost peer, whose own error is the cause
   };
 
@@ -48,14 +48,16 @@ class Monitor {
 
   // The wait has lasted for the timeout, and nobody it hangs on has got on meanwhile; or a note was left.
   bool wait_is_over() const;
-  // Of the device's watch (mesh/device_watch.h), a few times a second: the device waits for `others` in `operation`, now
-  // or still; it got on since the last call, or has nothing to wait for.
+  // Of the device's watch (mesh/device_watch.h), a few times a second: the device waits for `others` in `operation`,
+  // now or still; it got on since the last call, or has nothing to wait for.
   void device_waits(const std::vector<Rank>& others, const std::string& operation);
   void device_got_on();
   void device_is_free();
   // How long the device's wait has lasted, and whether it has come to nothing: nobody has got on for the timeout.
   std::chrono::duration<double> device_waited() const;
   bool device_wait_is_over() const;
+  // After the device has lost a peer: looks at the others for some beats, and names one that gives no sign of life.
+  std::optional<Rank> find_silent(const std::vector<Rank>& others);
 
   // This process slept (it was stopped, or the machine was): the time does not count against the peers.
   void forgive_sleep();
@@ -83,11 +85,5 @@ class Monitor {
   struct State;
   std::shared_ptr<State> state_;  // shared with the thread, which is left behind when the store does not answer
 };
-
-// For the host of the store, which has left or read the note: returns when every other rank has read it or gives no
-// sign of life any more; after `at_least` at the earliest for the latter, after `timeout` at the latest. Throws what
-// the store throws.
-void wait_for_readers_of_note(c10d::Store& store, Rank self, int world_size, std::chrono::milliseconds timeout,
-                              std::chrono::milliseconds at_least);
 
 }  // namespace ringfold

@@ -27,7 +27,8 @@ std::string hint_for(const Monitor::Finding& finding) {
     case Monitor::Cause::kDiverged:
       return "these ranks wait for each other in different work: do all run the same binary on the same files?";
     case Monitor::Cause::kAllWait:
-      return "the network between the GPUs is down, or these ranks wait for each other in different work: do all run the "
+      return "the network between the GPUs is down, or these ranks wait for each other in different work: do all run "
+             "the "
              "same binary on the same files?";
     case Monitor::Cause::kStoreSilent:
       return "the host of the store has ended, is stopped, or its machine or network is down";
@@ -124,20 +125,24 @@ std::exception_ptr device_failure(const LanePlace& place, std::string_view opera
     const Monitor::Finding finding = place.monitor->examine_device();
     const bool named = finding.cause == Monitor::Cause::kSilent || finding.cause == Monitor::Cause::kStuck;
     const std::string own = fmt::format(
-        "[mesh] {}: no answer from {} in {}: got nothing after {:.1f} s, expected an answer within {:g} s{}{}. Hint: {}.",
+        "[mesh] {}: no answer from {} in {}: got nothing after {:.1f} s, expected an answer within {:g} s{}{}. Hint: "
+        "{}.",
         name, named ? fmt::format("rank {}", finding.rank.value()) : "the other GPUs", operation, elapsed.count(),
         seconds(place.timeout), finding.text.empty() ? "" : "; ", finding.text, hint_for(finding));
     return std::make_exception_ptr(agreed_failure(place, operation, elapsed, own, /*echo=*/false));
   }
   if (is_about_peer(library_text)) {
+    const std::optional<Rank> silent = place.monitor->find_silent(place.others());
     const std::string own = fmt::format(
-        "[mesh] {}: lost the connection to a peer in {} after {:.1f} s: {}. Hint: a rank has ended, or its machine is "
+        "[mesh] {}: lost the connection to {} in {} after {:.1f} s: {}. Hint: that rank has ended, or its machine is "
         "down; its own last lines tell more.",
-        name, operation, elapsed.count(), nccl_words(library_text));
+        name, silent ? fmt::format("rank {}", silent->value()) : "a peer", operation, elapsed.count(),
+        nccl_words(library_text));
     return std::make_exception_ptr(agreed_failure(place, operation, elapsed, own, /*echo=*/true));
   }
   const std::string own = fmt::format(
-      "[mesh] {}: NCCL failed on this rank in {}: got '{}', expected success. Hint: memory, /dev/shm, the driver or the "
+      "[mesh] {}: NCCL failed on this rank in {}: got '{}', expected success. Hint: memory, /dev/shm, the driver or "
+      "the "
       "network of this host; NCCL_DEBUG=INFO tells more.",
       name, operation, nccl_words(library_text));
   const auto note = place.monitor->leave_note(own, /*echo=*/false);

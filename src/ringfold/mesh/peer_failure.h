@@ -23,7 +23,7 @@ struct LanePlace {
 
   int size() const { return static_cast<int>(world_ranks.size()); }
   Rank world_rank(LaneRank lane_rank) const { return world_ranks.at(lane_rank.value()); }
-  std::vector<Rank> others() const;  // world ranks, without this one
+  std::vector<Rank> others() const;            // world ranks, without this one
   std::string name(LaneRank lane_rank) const;  // "rank 5 (lane rank 1)"
 };
 

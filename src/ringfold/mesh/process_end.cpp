@@ -128,7 +128,8 @@ Deadline::~Deadline() {
 void end_process_soon(std::exception_ptr failure) {
   static std::atomic<bool> armed{false};
   if (armed.exchange(true)) return;
-  Guard::only().add(kEndLimit, [failure] { return failure; }, static_cast<int>(ExitCode::kFailure));
+  Guard::only().add(
+      kEndLimit, [failure] { return failure; }, static_cast<int>(ExitCode::kFailure));
 }
 
 void end_process_soon(int code) {

@@ -1,6 +1,6 @@
 // Sees to it that this process ends, with one message, when the thread that should see to that cannot: it may hang in
-// the GPU's driver, in a library's call or destructor, or behind the lock of one that does. The guard is a thread of the
-// process that touches neither CUDA, c10d nor the job's store.
+// the GPU's driver, in a library's call or destructor, or behind the lock of one that does. The guard is a thread of
+// the process that touches neither CUDA, c10d nor the job's store.
 #pragma once
 
 #include <chrono>

@@ -106,8 +106,9 @@ LossSums run_packs(Session& session, TrainState& state, const PreparedStep& prep
       const CpContextPtr context = make_context(session.settings, *group, place, session.topology.cp_comm_type);
       const bool last = pack + 1 == prepared.inputs.size();
       PackInputs inputs = on_device(prepared.inputs[pack++], session.device);
-      const at::Tensor hidden_nh = hidden_of_pack(state.model, session.settings, inputs, context,
-                                                  last && reduce_early ? early_reduction(session, state, *group) : nullptr);
+      const at::Tensor hidden_nh =
+          hidden_of_pack(state.model, session.settings, inputs, context,
+                         last && reduce_early ? early_reduction(session, state, *group) : nullptr);
       session.enter("backward", step, place.micro_step);  // of the head, whose gradients come with its scores
       const at::Tensor& head = state.model.head_weight();
       if (!is_token_local(session.settings.objective)) {

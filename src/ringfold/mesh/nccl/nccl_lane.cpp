@@ -2,8 +2,7 @@
 #include "ringfold/mesh/nccl_lane.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include <ATen/cuda/CUDAEvent.h>
 #include <fmt/format.h>
 
 #include <chrono>
@@ -142,13 +141,11 @@ class NcclLane {
 // What a rank has given its own device up to here, as work that hangs on no peer.
 class Mark : public c10d::Work {
  public:
-  explicit Mark(at::Device device) : event_(device.type(), c10::EventFlag::PYTORCH_DEFAULT) {
-    event_.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  }
+  explicit Mark(at::Device device) { event_.record(at::cuda::getCurrentCUDAStream(device.index())); }
   bool isCompleted() override { return event_.query(); }
 
  private:
-  c10::Event event_;
+  at::cuda::CUDAEvent event_;
 };
 
 class NcclPending : public PendingExchange {
