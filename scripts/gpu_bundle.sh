@@ -11,7 +11,7 @@ mkdir -p "$out"
 strip -s -o "$out/ringfold-cuda" build/dev/apps/ringfold/ringfold-cuda
 strip -s -o "$out/test_gpu" build/dev/tests/test_gpu
 strip -s -o "$out/bench_gpu_kernels" build/dev/tests/bench_gpu_kernels
-cp -r bench/models bench/baseline_liger.py scripts/gpu_check.sh scripts/scale_check.sh scripts/rl_check.sh scripts/timeline_picture.py "$out/"
+cp -r bench/models bench/baseline_liger.py scripts/gpu_check.sh scripts/fault_check.sh scripts/scale_check.sh scripts/rl_check.sh scripts/timeline_picture.py "$out/"
 # What a host with torch's wheel alone lacks.
 mkdir "$out/lib"
 ldd build/dev/apps/ringfold/ringfold-cuda | awk '$1 ~ /^libtomlplusplus/ {print $3}' | xargs -I{} cp -L {} "$out/lib/"

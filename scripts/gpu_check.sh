@@ -2,7 +2,7 @@
 # Tests, parity and speed on the GPUs of this host; builds nothing. Runs from the bundle that scripts/gpu_bundle.sh makes
 # (or with RINGFOLD_GPU_BUNDLE set to it). Logs go to $OUT (default: a temporary folder); the last lines are the result.
 #   gpu_check.sh [--quick] [--only tests,parity,faults,kernels,bench,policies,rl] [--kernels flash,cudnn]
-#   policies needs two GPUs or more: scripts/scale_check.sh; rl, only when named: scripts/rl_check.sh
+#   faults and policies need two GPUs or more: scripts/fault_check.sh, scripts/scale_check.sh; rl, only when named: scripts/rl_check.sh
 #   --quick   fewer and shorter bench runs
 set -uo pipefail
 bundle="$(cd "${RINGFOLD_GPU_BUNDLE:-$(dirname "$0")}" && pwd)"
@@ -110,26 +110,9 @@ for policy in ("uniform", "mixed"):
 PY
   tail -n 3 "$work/step" | sed 's/^/  /' | tee -a "$table"
 fi
-# A lost peer ends the job everywhere, with one message: killed, and stopped (SIGSTOP) in the middle of a run.
 if wants faults && [ "$gpus" -ge 2 ]; then
-  for signal in KILL STOP; do
-    "$ringfold" launch -n 2 -- train "${common[@]}" --dynamic-context-parallel --dtype bfloat16 --max-steps 1000000 --epochs 1000000 \
-      --global-batch-size 8 --comm-timeout-seconds 10 --output-dir "$work/lost_$signal" >"$work/lost" 2>&1 &
-    job=$!
-    for _ in $(seq 60); do [ -s "$work/lost_$signal/metrics.jsonl" ] && break; sleep 0.5; done
-    victim="$(pgrep -P $job | tail -n 1)"
-    kill -$signal "$victim"; begin=$EPOCHREALTIME; rc=0
-    timeout 40 tail --pid=$job -f /dev/null || { rc=124; kill -9 $job; }
-    wait $job; ended=$?
-    kill -9 "$victim" 2>/dev/null
-    {
-      echo "=== SIG$signal to rank 1's process: exit code $ended"; tail -n 8 "$work/lost"
-    } >>"$log"
-    verdict="pass, exit $ended"
-    [ $rc = 0 ] && [ $ended != 0 ] || { failed=1; verdict="FAIL($rc, $ended)"; }
-    printf '%-46s %s %6.1f s after\n  %s\n' "a peer gets SIG$signal" "$verdict" \
-      "$(echo "$EPOCHREALTIME $begin" | awk '{print $1 - $2}')" "$(tail -n 2 "$work/lost" | cut -c1-220)" | tee -a "$table"
-  done
+  OUT="$out" bash "$bundle/fault_check.sh" || failed=1
+  cat "$out/faults.txt" >>"$table"
 fi
 if wants kernels; then
   step "kernel rates" 120 "$bundle/bench_gpu_kernels"

@@ -56,16 +56,25 @@ void abort_groups(const std::vector<NcclPtr>& groups) {
 }
 
 constexpr std::chrono::seconds kStageLook{2};
+// NCCL's own start-up, with all ranks at work on it, has at least this long.
+constexpr std::chrono::seconds kStageLeast{60};
+
+std::exception_ptr failure_of_stage(const LanePlace& place, const std::string& operation) {
+  const Monitor& monitor = *place.monitor;
+  if (!monitor.note()) {
+    if (!monitor.device_wait_is_over()) return nullptr;
+    const bool all_are_in_it = monitor.examine_device().cause == Monitor::Cause::kAllWait;
+    if (all_are_in_it && monitor.device_waited() < kStageLeast) return nullptr;
+  }
+  return device_failure(place, operation, "");
+}
 
 // A blocking call of NCCL outside the watch, which ends only when all ranks have come: the process ends when another
 // rank has told a failure, or nobody has got on for the timeout.
 class Stage {
  public:
   Stage(const LanePlace& place, const std::string& operation)
-      : monitor_(place.monitor), limit_(kStageLook, [place, operation]() -> std::exception_ptr {
-          if (!place.monitor->note() && !place.monitor->device_wait_is_over()) return nullptr;
-          return device_failure(place, operation, "");
-        }) {
+      : monitor_(place.monitor), limit_(kStageLook, [place, operation] { return failure_of_stage(place, operation); }) {
     monitor_->device_waits(place.others(), operation);
   }
   ~Stage() { monitor_->device_is_free(); }
