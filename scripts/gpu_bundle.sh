@@ -12,7 +12,7 @@ strip -s -o "$out/ringfold-cuda" build/dev/apps/ringfold/ringfold-cuda
 strip -s -o "$out/test_gpu" build/dev/tests/test_gpu
 strip -s -o "$out/bench_gpu_kernels" build/dev/tests/bench_gpu_kernels
 cp -r bench/models bench/baseline_liger.py scripts/timeline_picture.py "$out/"
-cp scripts/{gpu_host,gpu_check,share_gpu,scale_check,rl_check}.sh "$out/"
+cp scripts/{gpu_host,gpu_check,fault_check,scale_check,rl_check}.sh "$out/"
 # What a host with torch's wheel alone lacks.
 mkdir "$out/lib"
 ldd build/dev/apps/ringfold/ringfold-cuda | awk '$1 ~ /^libtomlplusplus/ {print $3}' | xargs -I{} cp -L {} "$out/lib/"

@@ -2,8 +2,8 @@
 # Tests, parity and speed on the GPUs of this host; builds nothing. Runs from the bundle that scripts/gpu_bundle.sh makes
 # (or with RINGFOLD_GPU_BUNDLE set to it). Logs go to $OUT (default: a temporary folder); the last lines are the result.
 #   gpu_check.sh [--quick] [--only tests,parity,faults,kernels,bench,policies,rl] [--kernels flash,cudnn]
-#   With one GPU, two ranks share it (scripts/share_gpu.sh): right and ended in time, but slow.
-#   policies needs two GPUs or more: scripts/scale_check.sh; rl, only when named: scripts/rl_check.sh
+#   With one GPU, two ranks share it (RINGFOLD_SHARE_GPU): right and ended in time, but slow. policies needs two GPUs or
+#   more: scripts/scale_check.sh; faults: scripts/fault_check.sh; rl, only when named: scripts/rl_check.sh
 #   --quick   fewer and shorter bench runs
 set -uo pipefail
 out="${OUT:-$(mktemp -d)}"
@@ -55,7 +55,7 @@ common=(--model-config "$bundle/models/tiny.json" --init-seed 3 --data "$work/aw
         --max-tokens-per-gpu 600 --use-dynamic-batch-size --rollout-max-context-len 1100 --calculate-per-token-loss)
 
 run2=("$ringfold" launch -n 2 --) pair="2 GPUs"
-if [ "$gpus" -lt 2 ]; then run2=("$bundle/share_gpu.sh" 2 "$ringfold") pair="2 ranks"; fi
+[ "$gpus" -ge 2 ] || pair="2 ranks, 1 GPU"
 
 if wants tests; then
   step "GPU tests" 240 "$bundle/test_gpu" --gtest_color=no --gtest_brief=1
@@ -106,27 +106,9 @@ for policy in ("uniform", "mixed"):
 PY
   tail -n 3 "$work/step" | sed 's/^/  /' | tee -a "$table"
 fi
-# A lost peer ends the job everywhere, with one message: killed, and stopped (SIGSTOP) in the middle of a run.
 if wants faults; then
-  for signal in KILL STOP; do
-    "${run2[@]}" train "${common[@]}" --dynamic-context-parallel --dtype bfloat16 --max-steps 1000000 --epochs 1000000 \
-      --global-batch-size 8 --comm-timeout-seconds 10 --output-dir "$work/lost_$signal" >"$work/lost" 2>&1 &
-    job=$!
-    for _ in $(seq 60); do [ -s "$work/lost_$signal/metrics.jsonl" ] && break; sleep 0.5; done
-    victim="$(pgrep -P $job | tail -n 1)"
-    kill -$signal "$victim"; begin=$EPOCHREALTIME; rc=0
-    timeout 40 tail --pid=$job -f /dev/null || { rc=124; kill -9 $job; }
-    seconds="$(echo "$EPOCHREALTIME $begin" | awk '{print $1 - $2}')"
-    pkill -9 -f "$work/lost_$signal"  # also what the killed job left behind: it would slow all that follows
-    wait $job; ended=$?
-    {
-      echo "=== SIG$signal to rank 1's process: exit code $ended"; tail -n 8 "$work/lost"
-    } >>"$log"
-    messages="$(grep -c 'Hint:' "$work/lost")" verdict="pass, exit $ended"
-    [ $rc = 0 ] && [ $ended != 0 ] && [ "$messages" = 1 ] || { failed=1; verdict="FAIL($rc, $ended, $messages messages)"; }
-    printf '%-46s %s %6.1f s after\n  %s\n' "a peer gets SIG$signal" "$verdict" "$seconds" \
-      "$(grep 'Hint:' "$work/lost" | cut -c1-220)" | tee -a "$table"
-  done
+  OUT="$out" bash "$bundle/fault_check.sh" || failed=1
+  cat "$out/faults.txt" >>"$table"
 fi
 if wants kernels; then
   step "kernel rates" 120 "$bundle/bench_gpu_kernels"

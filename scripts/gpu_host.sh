@@ -7,3 +7,5 @@ export LD_LIBRARY_PATH NCCL_NVLS_ENABLE=0 PYTORCH_CUDA_ALLOC_CONF="${PYTORCH_CUD
 ringfold="$bundle/ringfold-cuda"
 gpus="${RINGFOLD_GPUS:-$(nvidia-smi -L | wc -l)}"
 bundle_commit="$(cat "$bundle/commit")"
+# Two ranks on one GPU: for correctness and faults alone.
+[ "$gpus" -ge 2 ] || export RINGFOLD_SHARE_GPU=1

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -79,7 +80,8 @@ int run_launch(const RunSettings& settings, const CommandOptions& options);
 
 // Ends a parallel command whose flags are refused: once for all ranks. Returns the exit code.
 int refuse_parallel_start(const Error& error);
-// Ends a parallel command that failed on the way: tells it, or leaves that to the rank with the cause.
-int report_parallel_failure(const std::exception& failure);
+// Runs a parallel command and returns its exit code; a failure on the way is told, or left to the rank with the cause.
+// What the process does afterwards is bounded.
+int run_parallel(const std::function<int()>& command);
 
 }  // namespace ringfold

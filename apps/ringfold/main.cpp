@@ -99,11 +99,7 @@ int run(const std::vector<std::string>& arguments) {
                           fmt::join(parsed.options.unused_keys, ", ")));
   }
   if (!needs_all_ranks(command)) return dispatch(command, parsed.settings, parsed.options);
-  try {
-    return dispatch(command, parsed.settings, parsed.options);
-  } catch (const std::exception& failure) {
-    return report_parallel_failure(failure);
-  }
+  return run_parallel([&] { return dispatch(command, parsed.settings, parsed.options); });
 }
 
 }  // namespace

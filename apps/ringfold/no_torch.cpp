@@ -44,9 +44,8 @@ int run_launch(const RunSettings&, const CommandOptions&) {
 int refuse_parallel_start(const Error& error) {
   return print_error(error);
 }
-int report_parallel_failure(const std::exception& failure) {
-  const auto* known = dynamic_cast<const Error*>(&failure);
-  return print_error(known != nullptr ? *known : RunError(failure.what()));
+int run_parallel(const std::function<int()>& command) {
+  return command();
 }
 
 }  // namespace ringfold

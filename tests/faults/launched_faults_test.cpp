@@ -80,6 +80,15 @@ TEST_P(LaunchedFault, gives_one_line_and_the_exit_code) {
   }
 }
 
+TEST_F(Job, one_ranks_lack_of_memory_is_told_by_that_rank_alone) {
+  // Step 1 begins with a pack of four ranks: the others are inside its exchanges.
+  Process job(folder_, "job", launched(train_flags(timeout(20))), {{"RINGFOLD_FAULT", "1:1:backward:oom"}});
+  EXPECT_EQ(job.wait(kHangSeconds), 4);
+  const Strings lines = lines_of(job.errors());
+  ASSERT_EQ(lines.size(), 1U) << job.errors();
+  EXPECT_THAT(lines[0], MatchesRegex("ringfold: error: \\[train\\] out of memory: rank 1, step 1, micro-step 0, .*"));
+}
+
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const char* stage : {"loading", "forward", "backward", "reduction", "logging"}) {

@@ -102,6 +102,12 @@ TEST(ReportFailure, out_of_memory_is_said_in_plain_words) {
       "ringfold: error: [main] rank 1: out of memory. Hint: a smaller model or budget, or fewer ranks a machine\n");
 }
 
+TEST(ReportFailure, another_ranks_lack_of_memory_is_not_this_ranks) {
+  EXPECT_TRUE(is_out_of_memory(std::bad_alloc()));
+  EXPECT_TRUE(is_out_of_memory(std::runtime_error("CUDA out of memory. Tried to allocate 2 GiB")));
+  EXPECT_FALSE(is_out_of_memory(PeerError("[mesh] rank 0: stopped, because rank 1 reported: [train] out of memory")));
+}
+
 TEST(ReportFailure, a_cause_is_told_at_once_and_takes_the_voice) {
   const LaunchEnv env = env_with_voice(true);
   const auto begin = std::chrono::steady_clock::now();

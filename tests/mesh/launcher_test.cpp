@@ -277,5 +277,14 @@ TEST_F(Launcher, no_rank_outlives_the_launcher) {
   EXPECT_FALSE(runs(0) || runs(1));
 }
 
+TEST_F(Launcher, a_job_that_hangs_after_it_has_told_a_failure_is_ended) {
+  EXPECT_EQ(run(2, kPid + "if [ $RANK = 1 ]; then head -c 1 /proc/self/fd/$RINGFOLD_LAUNCH_VOICE >/dev/null; "
+                          "echo told >&2; fi; exec sleep 1000"),
+            4);
+  EXPECT_EQ(errors_, "told\n");
+  EXPECT_LT(elapsed_, std::chrono::seconds(60));
+  EXPECT_FALSE(any_alive(2));
+}
+
 }  // namespace
 }  // namespace ringfold

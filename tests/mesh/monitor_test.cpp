@@ -95,6 +95,26 @@ TEST(Monitor, the_cause_that_a_rank_tells_ends_every_wait) {
   }
 }
 
+TEST(Monitor, of_its_own_note_a_rank_tells_the_text) {
+  std::vector<std::string> messages(2);
+  bool echo = true;
+  run_ranks(
+      2,
+      [&](RankContext& at) {
+        if (at.rank == Rank(0)) at.rendezvous.monitor()->leave_note("[mesh] rank 0: no answer", /*echo=*/false);
+        try {
+          reduce(at, at.rank == Rank(0) ? "gradients" : "other work");
+        } catch (const PeerError& error) {
+          messages[at.rank.value()] = error.what();
+          if (at.rank == Rank(0)) echo = error.is_echo();
+        }
+      },
+      std::chrono::seconds(20));
+  EXPECT_EQ(messages[0], "[mesh] rank 0: no answer");
+  EXPECT_FALSE(echo);
+  EXPECT_THAT(messages[1], HasSubstr("because rank 0 reported: [mesh] rank 0: no answer"));
+}
+
 TEST(Monitor, loading_may_take_longer_than_the_start_up_limit) {
   const auto begin = Clock::now();
   std::vector<std::string> messages(2);

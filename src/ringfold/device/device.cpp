@@ -9,7 +9,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <optional>
+#include <string_view>
+#include <thread>
 
 #include "ringfold/base/error.h"
 
@@ -18,6 +21,11 @@ namespace {
 
 c10::impl::VirtualGuardImpl guard_of(at::Device device) {
   return c10::impl::VirtualGuardImpl(device.type());
+}
+
+void wait_for(const c10::Event& event) {
+  constexpr std::chrono::microseconds kSleep{50};
+  while (!event.query()) std::this_thread::sleep_for(kSleep);
 }
 
 c10::DeviceAllocator* allocator_of(at::Device device) {
@@ -38,6 +46,7 @@ at::Device open_device(const std::string& name, int local_rank) {
   }
   at::globalContext().lazyInitDevice(at::kCUDA);
   const int count = guard_of(at::Device(at::kCUDA)).deviceCount();
+  if (ranks_share_gpus()) local_rank %= count;
   if (local_rank >= count) {
     throw UsageError(
         fmt::format("[device] --device cuda: got {} GPU(s) for local rank {}, expected one GPU a rank. Hint: start at "
@@ -47,6 +56,11 @@ at::Device open_device(const std::string& name, int local_rank) {
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(local_rank));
   guard_of(device).setDevice(device);
   return device;
+}
+
+bool ranks_share_gpus() {
+  const char* value = std::getenv("RINGFOLD_SHARE_GPU");
+  return value != nullptr && std::string_view(value) == "1";
 }
 
 at::Tensor to_device(const at::Tensor& host, at::Device device) {
@@ -66,6 +80,13 @@ at::Tensor to_device(const std::vector<T>& values, at::Device device) {
 template at::Tensor to_device(const std::vector<int32_t>&, at::Device);
 template at::Tensor to_device(const std::vector<int64_t>&, at::Device);
 template at::Tensor to_device(const std::vector<double>&, at::Device);
+
+void wait_for_stream(at::Device device) {
+  if (device.is_cpu()) return;
+  c10::Event event(device.type());
+  event.record(guard_of(device).getStream(device));
+  wait_for(event);
+}
 
 void synchronize(at::Device device) {
   if (!device.is_cpu()) guard_of(device).synchronizeDevice(device.index());
@@ -106,7 +127,7 @@ struct StreamTimer::Marks {
     return std::chrono::duration<double, std::milli>(times[b] - times[a]).count();
   }
   void wait() {
-    if (!events.empty()) events.back().synchronize();
+    if (!events.empty()) wait_for(events.back());
   }
   void clear() {
     events.clear();

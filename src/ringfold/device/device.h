@@ -16,6 +16,8 @@ namespace ringfold {
 // `name` is cpu or cuda; with cuda the GPU of this rank on its host becomes current. UsageError when this program has
 // no CUDA, when there is no GPU, and when the host has fewer GPUs than ranks.
 at::Device open_device(const std::string& name, int local_rank);
+// RINGFOLD_SHARE_GPU=1: more ranks than GPUs on this host, in turn on each. For tests: right, but slow.
+bool ranks_share_gpus();
 
 // A copy on the device that no one on the host waits for: through pinned memory on a GPU. On the CPU: the tensor
 // itself.
@@ -23,6 +25,9 @@ at::Tensor to_device(const at::Tensor& host, at::Device device);
 template <typename T>
 at::Tensor to_device(const std::vector<T>& values, at::Device device);  // int32_t, int64_t, double
 
+// Waits for the work so far on the current stream, as the training path does. The host asks now and then and sleeps
+// between: while it blocks in the driver, no other thread may get an answer there. Nothing to do on the CPU.
+void wait_for_stream(at::Device device);
 // Waits for all work on the device; nothing to do on the CPU.
 void synchronize(at::Device device);
 

@@ -50,6 +50,10 @@ std::string store_prefix(int restart_count) {
   return fmt::format("ringfold/{}", restart_count);
 }
 
+std::string note_read_key(Rank rank) {
+  return fmt::format("note/read/{}", rank.value());
+}
+
 void publish_beat(c10d::Store& store, Rank rank, const Beat& beat) {
   store.set(key_of(rank), fmt::format("{} {} {} {}", beat.number, beat.progress, beat.waiting_for, beat.doing));
 }

@@ -15,12 +15,18 @@ namespace ringfold {
 struct Beat {
   int64_t number = 0;    // grows with time: the process is alive
   int64_t progress = 0;  // grows with its work: the rank gets on
-  int waiting_for = -1;  // world rank; -1: it waits for nobody
-  std::string doing;     // "forward (micro-step 1, step 3)"
+  static constexpr int kForNobody = -1, kForLane = -2;
+  int waiting_for = kForNobody;  // world rank, or one of these; kForLane: its device waits for any of its lane
+  std::string doing;             // "forward (micro-step 1, step 3)"
 };
 
 // Under which a job keeps its keys: a restarted job meets those of its earlier attempt in the launcher's store.
 std::string store_prefix(int restart_count);
+
+// Under it the first rank that fails tells its failure (mesh/monitor.h).
+inline constexpr const char* kNoteKey = "note";
+// Set by a rank that has read it.
+std::string note_read_key(Rank rank);
 
 void publish_beat(c10d::Store& store, Rank rank, const Beat& beat);
 

@@ -1,5 +1,6 @@
 // Collectives of all ranks of a lane, on a communicator of their own (spec 4): gradient reduction, metrics, agreement.
-// Used before the first and after the last CP exchange of a step, never between.
+// Used before the first and after the last CP exchange that this rank has in a step. Other ranks may still have theirs;
+// on GPUs the reduction starts inside the last backward of a rank whose last pack has none (train/step.cpp).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -37,8 +37,9 @@ struct Transfer {
 class PendingExchange {
  public:
   virtual ~PendingExchange() = default;
-  // Blocks until every transfer is done. Throws PeerError naming rank, peer, operation and step when a peer is lost or
-  // stays silent beyond the communication timeout.
+  // On the CPU: blocks until every transfer is done. On a GPU: the current stream waits for that, the host does not.
+  // Throws PeerError naming rank, operation and step when a peer is lost, or nobody it hangs on gets on for the
+  // communication timeout; on a GPU a later call may be the one that throws it.
   virtual void wait() = 0;
 };
 
@@ -48,6 +49,9 @@ class Exchange {
   // Starts one grouped exchange between members of the group. A group of one is our bug (asserted).
   virtual std::unique_ptr<PendingExchange> start(const CpGroup& group, std::span<const Transfer> transfers,
                                                  const ExchangeKey& key) = 0;
+  // This rank begins another part of its work. On a GPU the ranks that wait for it see it get on when the device has
+  // come so far; on the CPU the host's progress tells (mesh/monitor.h).
+  virtual void mark() {}
   // Bytes sent by this rank and seconds spent blocked in wait() since the last call: the exposed communication.
   struct Usage {
     int64_t sent_bytes = 0;

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "ringfold/mesh/network.h"
+#include "ringfold/mesh/process_end.h"
 
 namespace ringfold {
 namespace {
@@ -32,6 +33,8 @@ bool take_voice(const LaunchEnv& env) {
 }  // namespace
 
 bool is_out_of_memory(const std::exception& failure) {
+  // Our own errors say what they are; one may tell of another rank's memory.
+  if (dynamic_cast<const Error*>(&failure) != nullptr) return false;
   // ATen's CPU allocator has no exception type of its own; that of a GPU says "out of memory".
   const std::string_view text = failure.what();
   return dynamic_cast<const std::bad_alloc*>(&failure) != nullptr ||
@@ -54,6 +57,10 @@ int report_failure(const std::exception& failure, const LaunchEnv& env, bool sha
   if (dynamic_cast<const ReportedElsewhere*>(&failure) != nullptr) return code;
   const bool told_here = dynamic_cast<const ToldHere*>(&failure) != nullptr;
   if (shared_by_all_ranks && !told_here && env.rank != Rank(0)) return code;
+  if (!may_report()) {
+    std::this_thread::sleep_for(kEndLimit);
+    return code;
+  }
   const auto* lost_peer = dynamic_cast<const PeerError*>(&failure);
   if (env.under_ringfold_launch && lost_peer != nullptr && lost_peer->is_echo()) {
     // There is nothing left to save: the launcher's SIGTERM shall end the wait at once.
@@ -70,6 +77,13 @@ int report_failure(const std::exception& failure, const LaunchEnv& env, bool sha
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
   return code;
+}
+
+int report_run_failure(const std::exception& failure, const LaunchEnv& env) {
+  const auto* known = dynamic_cast<const Error*>(&failure);
+  const bool shared =
+      known != nullptr && (known->exit_code() == ExitCode::kUsage || known->exit_code() == ExitCode::kNoPlan);
+  return report_failure(failure, env, shared);
 }
 
 void throw_agreed_failure(const std::vector<Rendezvous::Status>& failures, Rank self) {

@@ -29,13 +29,17 @@ class ToldHere : public Error {
 
 // The text of a failure, in one line; those that are not ours are named by rank.
 std::string message_of(const std::exception& failure, Rank rank);
-// std::bad_alloc, or what ATen's allocator throws.
+// std::bad_alloc, or what ATen's allocator throws; never an Error of ours.
 bool is_out_of_memory(const std::exception& failure);
 
 // Prints "ringfold: error: <message>" as one line on stderr, or leaves that to another rank, and returns the exit code
 // (4 for exceptions that are not ours). `shared_by_all_ranks`: every rank meets this failure alike, as with a wrong
 // flag; then rank 0 alone prints it, but for a ToldHere.
 int report_failure(const std::exception& failure, const LaunchEnv& env, bool shared_by_all_ranks = false);
+
+// The same for a run that has begun: settings, data and plans are the same on every rank by then, so what is wrong with
+// them is shared.
+int report_run_failure(const std::exception& failure, const LaunchEnv& env);
 
 // After Rendezvous::agree: returns when there is no failure. Otherwise throws on every rank with the code of the first
 // failure; each distinct message is told once, by the lowest rank that met it.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -31,6 +33,11 @@ using Clock = std::chrono::steady_clock;
 // An exit that may be an echo waits this long for the signal that was its cause.
 constexpr std::chrono::milliseconds kCauseWindow{1000};
 constexpr std::chrono::seconds kKillDelay{5};
+// A rank that has told a failure ends by itself within kEndLimit (mesh/process_end.h); a kernel or a driver may keep
+// it.
+constexpr std::chrono::seconds kSpokenLimit{20};
+// A process that has not ended so long after SIGKILL hangs in the kernel.
+constexpr std::chrono::seconds kReapLimit{10};
 constexpr int kCannotRun = 127;
 
 struct Child {
@@ -116,6 +123,10 @@ class Voice {
     char voice = 0;
     return read(ends_[0], &voice, 1) == 1;
   }
+  bool is_taken() const {
+    int left = 0;
+    return ioctl(ends_[0], FIONREAD, &left) == 0 && left == 0;
+  }
 
  private:
   int ends_[2] = {-1, -1};
@@ -179,8 +190,11 @@ class Job {
   ~Job() {
     if (running() == 0) return;
     signal_all(SIGKILL);
-    for (const Child& child : children_) {
-      if (child.running) waitpid(child.pid, nullptr, 0);
+    // wait() has given up already when it has sent signals.
+    const auto limit = Clock::now() + (term_sent_ ? std::chrono::seconds(0) : kReapLimit);
+    while (running() > 0 && Clock::now() < limit) {
+      reap();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   }
   Job(const Job&) = delete;
@@ -191,14 +205,15 @@ class Job {
   }
 
   int wait() {
-    while (running() > 0) {
+    while (running() > 0 && !(term_sent_ && Clock::now() >= *term_sent_ + kKillDelay + kReapLimit)) {
       const auto signal = signals_.next(next_wake());
       if (signal && signal->si_signo != SIGCHLD) pass_on(*signal);
       reap();
       stop_the_others();
     }
     report();
-    return failure_ ? failure_->code() : 0;
+    if (failure_) return failure_->code();
+    return term_sent_ ? static_cast<int>(ExitCode::kFailure) : 0;
   }
 
  private:
@@ -262,10 +277,19 @@ class Job {
     }
   }
 
+  // A rank has told a failure, to the user or to the others, and yet none has ended.
+  bool hangs_after_failure(Clock::time_point now) {
+    if (failure_) return false;
+    if (!spoken_at_ && (voice_.is_taken() || beats_->check({kNoteKey}))) spoken_at_ = now;
+    return spoken_at_ && now >= *spoken_at_ + kSpokenLimit;
+  }
+
   void stop_the_others() {
-    // A stop that the user asked for takes its time: the ranks write a checkpoint.
-    if (!failure_ || stopping_ || running() == 0) return;
+    if (running() == 0) return;
     const auto now = Clock::now();
+    if (!term_sent_ && hangs_after_failure(now)) term_sent_ = now;
+    // A stop that the user asked for takes its time: the ranks write a checkpoint.
+    if (!term_sent_ && (!failure_ || stopping_)) return;
     if (!term_sent_ && (failure_->by_signal() || now >= *failed_at_ + kCauseWindow)) {
       unexplained_ = voice_.take();
       term_sent_ = now;
@@ -278,7 +302,7 @@ class Job {
   }
 
   std::chrono::milliseconds next_wake() const {
-    if (!failure_ || stopping_) return std::chrono::seconds(1);
+    if (!term_sent_ && (!failure_ || stopping_)) return std::chrono::seconds(1);
     return std::chrono::milliseconds(50);
   }
 
@@ -288,9 +312,22 @@ class Job {
     return seen.came ? ", last seen in " + seen.beat.doing : "";
   }
 
+  // What the rank told the others, where none has told it to the user.
+  std::string unspoken_note() const {
+    if (!voice_.take() || !beats_->check({kNoteKey})) return "";
+    const std::string note = beats_->get_to_str(kNoteKey);
+    return fmt::format("ringfold: error: {}\n", note.substr(note.find(' ') + 1));
+  }
+
   void report() const {
-    if (!failure_ || stopping_) return;
     std::string line;
+    if (!failure_ && term_sent_) line = unspoken_note();
+    if (failure_ && !stopping_) line = end_of_failed_rank();
+    std::fwrite(line.data(), 1, line.size(), stderr);
+    std::fflush(stderr);
+  }
+
+  std::string end_of_failed_rank() const {
     const char* others = request_.ranks > 1 ? "; the other ranks were stopped" : "";
     if (failure_->by_signal()) {
       const int signal = WTERMSIG(failure_->status);
@@ -299,18 +336,18 @@ class Job {
                              ? "SIGKILL without a sender is usually the kernel running out of memory; see "
                                "`dmesg`, or start fewer ranks"
                              : "that rank's own last lines, or a core file, tell more";
-      line = fmt::format("ringfold: error: [launch] rank {} (pid {}) was killed by signal {} ({}){}{}. Hint: {}.\n",
+      return fmt::format("ringfold: error: [launch] rank {} (pid {}) was killed by signal {} ({}){}{}. Hint: {}.\n",
                          failure_->rank, failure_->pid, signal, name ? fmt::format("SIG{}", name) : "real-time",
                          last_seen(failure_->rank), others, hint);
-    } else if (failure_->code() >= static_cast<int>(ExitCode::kFailure) && (unexplained_ || voice_.take())) {
+    }
+    if (failure_->code() >= static_cast<int>(ExitCode::kFailure) && (unexplained_ || voice_.take())) {
       // Refusals (1 to 3) say all themselves.
-      line = fmt::format(
+      return fmt::format(
           "ringfold: error: [launch] rank {} (pid {}) ended first, with exit code {} and without a word{}. Hint: that "
           "rank's own last lines, if any, tell more.\n",
           failure_->rank, failure_->pid, failure_->code(), others);
     }
-    std::fwrite(line.data(), 1, line.size(), stderr);
-    std::fflush(stderr);
+    return "";
   }
 
   const LaunchRequest& request_;
@@ -321,6 +358,7 @@ class Job {
   std::vector<Child> children_;
   std::optional<Failure> failure_;  // the one to report and to return
   std::optional<Clock::time_point> failed_at_;
+  std::optional<Clock::time_point> spoken_at_;
   std::optional<Clock::time_point> term_sent_;
   bool unexplained_ = false;  // no rank had spoken when the others were ended
   bool stopping_ = false;

@@ -13,11 +13,12 @@ struct LaunchRequest {
 };
 
 // Hosts the job's store on a free port of the loopback interface, runs the program once a rank with the environment
-// that read_launch_env() reads, and waits for all ranks. SIGINT and SIGTERM are passed on. When a rank fails, the
-// others are ended (SIGTERM, 5 s later SIGKILL) and the cause is told in one line: a rank killed by a signal is the
-// cause even when a peer's exit, the echo of it, comes first. No rank outlives the launcher. Returns 0, or the code of
-// the rank that failed first: 128 + n after signal n. Throws UsageError for a bad request. Call it from the main
-// thread, before other threads exist.
+// that read_launch_env() reads, and waits for all ranks. SIGINT and SIGTERM are passed on. When a rank fails, or has
+// told a failure and none has ended 20 s later, the others are ended (SIGTERM, 5 s later SIGKILL) and the cause is told
+// in one line: a rank killed by a signal is the cause even when a peer's exit, the echo of it, comes first. No rank
+// outlives the launcher, but one that the kernel still holds 10 s after SIGKILL. Returns 0, or the code of the rank
+// that failed first: 128 + n after signal n. Throws UsageError for a bad request. Call it from the main thread, before
+// other threads exist.
 int launch_processes(const LaunchRequest& request);
 
 }  // namespace ringfold

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ringfold/mesh/beat.h"
+#include "ringfold/mesh/device_wait.h"
 #include "ringfold/mesh/exchange_name.h"
 #include "ringfold/mesh/fault.h"
 
@@ -20,10 +21,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr const char* kNoteKey = "note";
-std::string note_read_key(Rank rank) {
-  return fmt::format("note/read/{}", rank.value());
-}
 // How long a failing rank waits for the store to take or give the note.
 constexpr milliseconds kNoteLimit{2000};
 constexpr milliseconds kStoreSilence{1500};
@@ -65,12 +62,23 @@ struct Monitor::State {
   std::vector<Rank> chain;
   BeatReader reader{Clock::now()};
 
+  std::optional<DeviceWait> device_wait;
+  int64_t device_wait_number = 0;
+  bool device_look_closely = false;
+
+  void begin_device_wait(const std::vector<Rank>& others, const std::string& operation) {
+    device_wait.emplace(others, operation, Clock::now());
+    ++device_wait_number;
+  }
+
   // Set: the chain is followed at once, not only in a long wait; the peer's numbers of these looks.
   bool look_closely = false;
   std::vector<int64_t> close_looks;
 
   // The note.
   std::string own_note;  // to be left
+  bool own_note_is_given = false, own_note_is_echo = false;
+  std::function<void(const Note&)> on_note;
   std::optional<Note> note;
   bool note_read = false;  // told to the others; of the thread
   bool store_lost = false;
@@ -87,8 +95,25 @@ struct Monitor::State {
 
   bool store_is_silent() const { return store_lost || Clock::now() - store_answered_at > kStoreSilence + interval; }
 
+  Finding silent_store() const {
+    return {Cause::kStoreSilent, peer,
+            fmt::format("the job's store, which {} hosts, {} either", store_host,
+                        store_lost ? "is not there" : "does not answer")};
+  }
+
+  // A wait of the device that is worth a word: it always has work, and looks at others cost.
+  bool device_waits_long(milliseconds limit) const {
+    return device_wait && Clock::now() - device_wait->began_at() > limit;
+  }
+
+  int waiting_for() const {
+    if (waiting) return peer.value();
+    return device_waits_long(interval) ? Beat::kForLane : Beat::kForNobody;
+  }
+
   std::string doing() const {
     if (waiting) return exchange_name(key);
+    if (device_waits_long(interval)) return device_wait->operation();
     std::string text = stage;
     if (step > 0) {
       text += micro_step >= 0 ? fmt::format(" (micro-step {}, step {})", micro_step, step)
@@ -119,11 +144,12 @@ struct Monitor::State {
   // Store calls are made without the lock: the rank's work must not wait for them.
   void round(int64_t number) {
     std::unique_lock lock(mutex);
-    const Beat beat{number, progress, waiting ? peer.value() : -1, doing()};
+    const Beat beat{number, progress, waiting_for(), doing()};
     const bool close = look_closely;
     const bool long_wait = waiting && (close || Clock::now() - began_at > interval);
     const int64_t this_wait = wait_number;
     const Rank first = peer;
+    const bool long_device_wait = device_look_closely || device_waits_long(std::max(interval, timeout / 4));
     const std::string text = std::exchange(own_note, {});
     lock.unlock();
     publish_beat(*store, self, beat);
@@ -133,6 +159,18 @@ struct Monitor::State {
       take_note(store->get_to_str(kNoteKey));
     }
     if (long_wait) follow(this_wait, first, close);
+    if (long_device_wait) look_at_lane();
+  }
+
+  void look_at_lane() {
+    std::unique_lock lock(mutex);
+    if (!device_wait) return;
+    const int64_t number = device_wait_number;
+    DeviceWait looked = *device_wait;
+    lock.unlock();
+    looked.look(*store);
+    lock.lock();
+    if (device_wait && device_wait_number == number) device_wait = std::move(looked);
   }
 
   void leave(const std::string& text) {
@@ -143,12 +181,17 @@ struct Monitor::State {
   }
 
   void take_note(const std::string& text) {
+    std::function<void(const Note&)> call;
+    Note taken = parse_note(text);
     {
       const std::lock_guard lock(mutex);
-      note = parse_note(text);
+      if (taken.rank == self) taken.echo = own_note_is_echo;
+      note = taken;
+      call = std::exchange(on_note, {});
     }
     store->set(note_read_key(self), "");
     note_read = true;
+    if (call) call(taken);
   }
 
   void follow(int64_t this_wait, Rank first, bool close) {
@@ -235,38 +278,78 @@ bool Monitor::wait_is_over() const {
   return state_->waiting && (state_->note || Clock::now() - state_->moved_at >= state_->timeout);
 }
 
+void Monitor::device_waits(const std::vector<Rank>& others, const std::string& operation) {
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->device_wait) state_->begin_device_wait(others, operation);
+}
+
+void Monitor::device_got_on() {
+  const std::lock_guard lock(state_->mutex);
+  state_->device_wait.reset();
+  ++state_->progress;
+}
+
+void Monitor::device_is_free() {
+  const std::lock_guard lock(state_->mutex);
+  state_->device_wait.reset();
+}
+
+std::chrono::duration<double> Monitor::device_waited() const {
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->device_wait) return {};
+  return Clock::now() - state_->device_wait->began_at();
+}
+
+bool Monitor::device_wait_is_over() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->device_wait && state_->device_wait->is_over(Clock::now(), state_->timeout);
+}
+
+std::optional<Rank> Monitor::find_silent(const std::vector<Rank>& others) {
+  std::unique_lock lock(state_->mutex);
+  State& s = *state_;
+  s.begin_device_wait(others, s.doing());  // anew: what was not looked at before is not silent
+  s.device_look_closely = true;
+  std::optional<Rank> silent;
+  s.changed.wait_for(lock, 8 * s.interval, [&] {
+    if (!s.device_wait || s.note || s.store_lost) return true;
+    const Finding finding = s.device_wait->examine(Clock::now(), s.interval);
+    if (finding.cause == Cause::kSilent) silent = finding.rank;
+    return silent.has_value();
+  });
+  s.device_look_closely = false;
+  return silent;
+}
+
 void Monitor::forgive_sleep() {
   const std::lock_guard lock(state_->mutex);
   state_->moved_at = Clock::now();
+  if (!state_->device_wait) return;
+  state_->device_wait->forgive(state_->moved_at);
+  ++state_->device_wait_number;  // what a look before found does not count
 }
 
-std::optional<Monitor::Note> Monitor::leave_note(const std::string& own_text) {
+void Monitor::on_note(std::function<void(const Note&)> call) {
+  std::unique_lock lock(state_->mutex);
+  if (!call || !state_->note) {
+    state_->on_note = std::move(call);
+    return;
+  }
+  const Note note = *state_->note;
+  lock.unlock();
+  call(note);
+}
+
+std::optional<Monitor::Note> Monitor::leave_note(const std::string& own_text, bool echo) {
   std::unique_lock lock(state_->mutex);
   if (state_->note || state_->store_is_silent()) return state_->note;
-  state_->own_note = own_text;
+  if (!std::exchange(state_->own_note_is_given, true)) {
+    state_->own_note = own_text;
+    state_->own_note_is_echo = echo;
+  }
   state_->changed.notify_all();
   state_->changed.wait_for(lock, kNoteLimit, [&] { return state_->note || state_->store_lost; });
   return state_->note;
-}
-
-void wait_for_readers_of_note(c10d::Store& store, Rank self, int world_size, milliseconds timeout,
-                              milliseconds at_least) {
-  const auto begin = Clock::now();
-  const milliseconds interval = beat_interval(timeout);
-  BeatReader reader(begin);
-  std::vector<Rank> missing;
-  for (int rank = 0; rank < world_size; ++rank) {
-    if (Rank(rank) != self) missing.emplace_back(rank);
-  }
-  while (!missing.empty() && Clock::now() - begin < timeout) {
-    const bool at_least_over = Clock::now() - begin >= at_least;
-    std::erase_if(missing, [&](Rank rank) {
-      if (store.check({note_read_key(rank)})) return true;
-      const bool alive = reader.look(store, rank).alive(Clock::now(), interval);
-      return at_least_over && !alive;
-    });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
 }
 
 std::optional<Monitor::Note> Monitor::note() const {
@@ -274,15 +357,18 @@ std::optional<Monitor::Note> Monitor::note() const {
   return state_->note;
 }
 
+Monitor::Finding Monitor::examine_device() const {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->store_is_silent()) return state_->silent_store();
+  if (!state_->device_wait) return {};
+  return state_->device_wait->examine(Clock::now(), state_->interval);
+}
+
 Monitor::Finding Monitor::examine() const {
   const std::lock_guard lock(state_->mutex);
   const State& s = *state_;
   const auto now = Clock::now();
-  if (s.store_is_silent()) {
-    return {Cause::kStoreSilent, s.peer,
-            fmt::format("the job's store, which {} hosts, {} either", s.store_host,
-                        s.store_lost ? "is not there" : "does not answer")};
-  }
+  if (s.store_is_silent()) return s.silent_store();
   if (s.chain.empty()) return {Cause::kUnknown, s.peer, ""};
   std::string text;
   for (size_t i = 0; i + 1 < s.chain.size(); ++i) {

@@ -13,8 +13,11 @@
 
 namespace ringfold {
 
-// One communicator for CP traffic and one for reductions, both connected at once, every pair of ranks warmed. `host`
-// carries what lies on the CPU. `prefix` is unique to the lane. Throws PeerError after place.timeout.
+// One communicator for CP traffic and one for reductions, connected one after the other; then every pair of ranks and
+// every kind of collective sends its first message. `host` carries what lies on the CPU. `prefix` is unique to the
+// lane. Throws PeerError when a peer is lost, RunError when NCCL fails here. Where NCCL does not come back - it
+// connects in a blocking call - the process ends with such an error, place.timeout after the last sign of progress
+// (60 s when all ranks are at it).
 LaneComms connect_nccl_lane(const std::shared_ptr<c10d::Store>& store, const std::string& prefix,
                             const LanePlace& place, at::Device device, std::unique_ptr<Collectives> host);
 

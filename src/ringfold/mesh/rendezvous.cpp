@@ -131,6 +131,29 @@ void wait_for_readers(c10d::Store& store, const std::string& name, int readers) 
   while (store.add(name + "/read", 0) < readers && Clock::now() < deadline) std::this_thread::sleep_for(kPollInterval);
 }
 
+// For the host of the store, which has left or read the note: returns when every other rank has read it or gives no
+// sign of life any more; after `at_least` at the earliest for the latter, after `timeout` at the latest. Throws what
+// the store throws.
+void wait_for_readers_of_note(c10d::Store& store, Rank self, int world_size, milliseconds timeout,
+                              milliseconds at_least) {
+  const auto begin = Clock::now();
+  const milliseconds interval = beat_interval(timeout);
+  BeatReader reader(begin);
+  std::vector<Rank> missing;
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (Rank(rank) != self) missing.emplace_back(rank);
+  }
+  while (!missing.empty() && Clock::now() - begin < timeout) {
+    const bool at_least_over = Clock::now() - begin >= at_least;
+    std::erase_if(missing, [&](Rank rank) {
+      if (store.check({note_read_key(rank)})) return true;
+      const bool alive = reader.look(store, rank).alive(Clock::now(), interval);
+      return at_least_over && !alive;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
 }  // namespace
 
 Rendezvous::Rendezvous(const LaunchEnv& env, const CommOptions& options)
@@ -183,7 +206,7 @@ void Rendezvous::start_monitor(const std::string& store_host) {
 
 void Rendezvous::tell_failure(const std::string& text) {
   if (!monitor_) return;
-  const auto note = monitor_->leave_note(text);
+  const auto note = monitor_->leave_note(text, /*echo=*/false);
   if (!note || !hosts_store_) return;
   // The others look for the note several times a second, but on a busy machine. One that is lost never reads it.
   call_with_limit(options_.timeout + kNoteStay,

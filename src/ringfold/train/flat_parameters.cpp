@@ -9,6 +9,7 @@
 
 #include "ringfold/base/error.h"
 #include "ringfold/base/pow2.h"
+#include "ringfold/device/device.h"
 #include "ringfold/kernels/fused.h"
 #include "ringfold/train/pieces.h"
 
@@ -149,6 +150,7 @@ double FlatParameters::owned_gradient_squares() const {
       sum.add_(piece.dot(piece));
     });
   }
+  wait_for_stream(sum.device());
   return sum.item<double>();
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ringfold/device/device.h"
 #include "ringfold/train/planning.h"
 #include "ringfold/train/runner.h"
 
@@ -27,6 +28,7 @@ struct MergeBuffer {
 };
 
 void put_scores(MergeBuffer& buffer, const PackInputs& inputs, const TokenScores& scores) {
+  wait_for_stream(scores.log_prob_n.device());
   const at::Tensor log_prob = scores.log_prob_n.to(at::kDouble).cpu().contiguous();
   const at::Tensor entropy = scores.entropy_n.to(at::kDouble).cpu().contiguous();
   const at::Tensor greedy = scores.greedy_n.to(at::kDouble).cpu().contiguous();

@@ -11,6 +11,7 @@
 #include "ringfold/mesh/failure.h"
 #include "ringfold/mesh/fault.h"
 #include "ringfold/mesh/monitor.h"
+#include "ringfold/mesh/process_end.h"
 
 namespace ringfold {
 namespace {
@@ -50,6 +51,7 @@ void Session::enter(std::string_view stage, int64_t step, int micro_step) const 
   } else {
     inject_fault(env.rank, step, stage);
   }
+  if (exchange != nullptr) exchange->mark();
 }
 
 std::unique_ptr<Session> start_session(const RunSettings& settings, const std::function<void(Session&)>& prepare) {
@@ -97,15 +99,19 @@ std::unique_ptr<Session> start_session(const RunSettings& settings, const std::f
   return session;
 }
 
+void end_on_gpus(const Session& session, const std::exception& failure) {
+  if (!session.device.is_cpu()) end_process_now(report_run_failure(failure, session.env));
+}
+
 int run_with_others(Session& session, const std::function<int(Session&)>& work) {
   try {
     return work(session);
-  } catch (const PeerError&) {
-    throw;  // the monitor has told what it found
-  } catch (const ReportedElsewhere&) {
-    throw;
   } catch (const std::exception& failure) {
-    session.rendezvous->tell_failure(message_of(failure, session.env.rank));
+    // Of a lost peer the monitor has told what it found.
+    const bool told = dynamic_cast<const PeerError*>(&failure) != nullptr ||
+                      dynamic_cast<const ReportedElsewhere*>(&failure) != nullptr;
+    if (!told) session.rendezvous->tell_failure(message_of(failure, session.env.rank));
+    end_on_gpus(session, failure);
     throw;
   }
 }

@@ -48,6 +48,10 @@ std::unique_ptr<Session> start_session(const RunSettings& settings, const std::f
 // connections close.
 int run_with_others(Session& session, const std::function<int(Session&)>& work);
 
+// After a failure beside a lane of GPUs: reports it and ends the process, for nothing bounds what destructors of broken
+// communicators take. Returns on the CPU.
+void end_on_gpus(const Session& session, const std::exception& failure);
+
 // Ends a start that failed before any settings existed (a bad flag): agrees with the other ranks, tells once, returns
 // the exit code.
 int refuse_start(const Error& error);

@@ -262,6 +262,20 @@ std::unique_ptr<DenseModel> make_model(const RunSettings& settings, const ModelC
   return std::make_unique<DenseModel>(config, dtype, settings.init_seed, device);
 }
 
+namespace {
+
+// The digests read all data and weights: only where there is somebody to compare them with.
+void compare_runs(const StartedRun& run) {
+  if (run.session->env.world_size == 1) return;
+  auto facts = run_facts(*run.session, run.files);
+  std::vector<at::Tensor> weights;
+  for (const Parameter& parameter : run.model->parameters()) weights.push_back(parameter.value);
+  facts.emplace_back("weights", weights_fact(weights));
+  require_same_run(*run.session, facts);
+}
+
+}  // namespace
+
 StartedRun start_run(const RunSettings& settings, const std::function<LoadedFiles(const Topology&)>& load) {
   StartedRun run;
   CostModel cost;
@@ -277,13 +291,11 @@ StartedRun start_run(const RunSettings& settings, const std::function<LoadedFile
     run.model = make_model(settings, run.files.config, session.device);
   });
   run.session->cost = std::move(cost);
-  // The digests read all data and weights: only where there is somebody to compare them with.
-  if (run.session->env.world_size > 1) {
-    auto facts = run_facts(*run.session, run.files);
-    std::vector<at::Tensor> weights;
-    for (const Parameter& parameter : run.model->parameters()) weights.push_back(parameter.value);
-    facts.emplace_back("weights", weights_fact(weights));
-    require_same_run(*run.session, facts);
+  try {
+    compare_runs(run);
+  } catch (const std::exception& failure) {
+    end_on_gpus(*run.session, failure);
+    throw;
   }
   print_startup(*run.session, run.files);
   return run;

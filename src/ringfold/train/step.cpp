@@ -131,6 +131,7 @@ LossSums run_packs(Session& session, TrainState& state, const PreparedStep& prep
     });
     packs.end();
   }
+  wait_for_stream(session.device);
   return read_sums(sums);
 }
 
@@ -182,7 +183,7 @@ StepReport train_step(Session& session, TrainState& state, PreparedStep& prepare
     state.flat.gather_values(session.collectives());
     report.updated = true;
   }
-  synchronize(session.device);
+  wait_for_stream(session.device);
   gather_usage(session, spans, exposed_ms, report);
   report.step_ms = ms_since(begin) + prepared.waited_ms;
   return report;
