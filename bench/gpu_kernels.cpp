@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <functional>
 
 #include "ringfold/device/device.h"
@@ -154,6 +155,7 @@ void layer_products(at::Device device) {
 int run() {
   const at::Device device = open_device("cuda", 0);
   const c10::NoGradGuard no_grad;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a run that is cut short leaves what it has measured
   layer_products(device);
   const HeadShape qwen{32, 8, 128};
   const auto equal = [](int64_t length) { return std::vector<int64_t>(kTokens / length, length); };
