@@ -131,9 +131,9 @@ TEST_F(Rl, a_prompt_without_room_is_told_with_the_flag_that_binds) {
   const std::vector<std::pair<Arguments, std::string>> budgets = {
       {{"--max-tokens-per-gpu", "4"},
        "prompts.jsonl:5 (sample 4): too long: got 9 tokens, expected at most 8 (--max-tokens-per-gpu 4 x CP size 2)"},
-      {{"--max-tokens-per-gpu", "4", "--skip-bad-samples", "--log-probs-max-tokens-per-gpu", "3"},
-       "prompts.jsonl:4 (sample 3): prompt leaves no room for a response: got 6 tokens, expected fewer than 6 "
-       "(--log-probs-max-tokens-per-gpu 3 x CP size 2)"},
+      {{"--max-tokens-per-gpu", "4", "--log-probs-max-tokens-per-gpu", "3"},
+       "prompts.jsonl:3 (sample 2): too long: got 7 tokens, expected at most 6 (--log-probs-max-tokens-per-gpu 3 x CP "
+       "size 2)"},
       {{"--max-tokens-per-gpu", "8", "--rollout-max-context-len", "8"},
        "prompts.jsonl:5 (sample 4): too long: got 9 tokens, expected at most 8 (--rollout-max-context-len)"},
   };
@@ -144,6 +144,15 @@ TEST_F(Rl, a_prompt_without_room_is_told_with_the_flag_that_binds) {
     EXPECT_EQ(outcome.code, 2) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr(message));
   }
+  // A prompt without an answer may fill the limit by itself.
+  write("prompts.jsonl", R"({"tokens": [1, 2, 3, 4, 5, 6], "response_length": 0})"
+                         "\n");
+  layout_ = {"--use-dynamic-batch-size", "--calculate-per-token-loss", "--context-parallel-size", "2",
+             "--max-tokens-per-gpu", "3"};
+  const Outcome outcome = launch(kSmallRollout + Arguments{"--objective", "grpo", "--num-rollout", "1"});
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("prompts.jsonl:1 (sample 0): prompt leaves no room for a response: got 6 tokens, "
+                                     "expected fewer than 6 (--max-tokens-per-gpu 3 x CP size 2)"));
 }
 
 TEST_F(Rl, out_of_memory_while_sampling_names_the_flags_of_sampling) {

@@ -196,14 +196,12 @@ MemoryEstimate memory_of_run(const Session& session, const LoadedFiles& files) {
 }
 
 SampleLimit longest_accepted(const Topology& topology) {
-  if (topology.max_context > 0) return {topology.max_context, "--rollout-max-context-len"};
-  return largest_pack(topology, "--max-tokens-per-gpu", topology.budget);
-}
-
-SampleLimit longest_made(const Topology& topology) {
   // What --rollout-max-context-len allows fits both budgets (derive_topology).
-  if (topology.max_context > 0 || topology.log_probs_budget >= topology.budget) return longest_accepted(topology);
-  return largest_pack(topology, "--log-probs-max-tokens-per-gpu", topology.log_probs_budget);
+  if (topology.max_context > 0) return {topology.max_context, "--rollout-max-context-len"};
+  if (topology.log_probs_budget < topology.budget) {
+    return largest_pack(topology, "--log-probs-max-tokens-per-gpu", topology.log_probs_budget);
+  }
+  return largest_pack(topology, "--max-tokens-per-gpu", topology.budget);
 }
 
 void require_writable(const std::string& file, const std::string& flag) {

@@ -57,10 +57,9 @@ struct SampleLimit {
   int64_t tokens = 0;  // 0: no limit
   std::string flags;   // "--max-tokens-per-gpu 1024 x CP size 4"
 };
-// Of data files: --rollout-max-context-len, else what the largest pack holds.
+// Of data files and of what `rl` makes: --rollout-max-context-len, else what the largest pack holds, of training and of
+// forward-only passes.
 SampleLimit longest_accepted(const Topology& topology);
-// Of what `rl` makes and hands to training and to the log-prob passes.
-SampleLimit longest_made(const Topology& topology);
 
 // UsageError when the folder of an output file does not exist or cannot be written to: known before the work is done.
 void require_writable(const std::string& file, const std::string& flag);
