@@ -135,7 +135,7 @@ TEST_P(Kernels, leave_out_blocks_without_queries_or_keys) {
 
 // What comes back often gets a plan without counts and offsets (cudnn_attention.cpp).
 TEST(Cudnn, plans_of_equal_blocks_that_come_back_equal_plain_operations) {
-  constexpr int kOften = 70;
+  constexpr int kOften = 260;
   for (const HeadShape& shape : kShapes) {
     SCOPED_TRACE(testing::Message() << shape.heads << " heads of " << shape.head_dim);
     check(VarlenKernel::kCudnn, shape, packed({1031}), kOften);
