@@ -33,7 +33,7 @@ step "Next"
 cat <<END
   $ringfold plan --lengths 900,100,100,3000 --world-size 4 --dynamic-context-parallel --use-dynamic-batch-size \\
     --calculate-per-token-loss --rollout-max-context-len 4096 --max-tokens-per-gpu 1024     your own lengths
-  $ringfold train --help                            your own model (Hugging Face folder) and data (JSONL of token ids)
+  $ringfold train --help                            your own model (Hugging Face folder) and data (JSONL: token ids, texts or chats)
   less $run/out/metrics.jsonl                       one record a step
   docs/ and recipes/quickstart.toml                 what each flag does
 END
