@@ -147,8 +147,9 @@ TEST_F(Rl, a_prompt_without_room_is_told_with_the_flag_that_binds) {
   // A prompt without an answer may fill the limit by itself.
   write("prompts.jsonl", R"({"tokens": [1, 2, 3, 4, 5, 6], "response_length": 0})"
                          "\n");
-  layout_ = {"--use-dynamic-batch-size", "--calculate-per-token-loss", "--context-parallel-size", "2",
-             "--max-tokens-per-gpu", "3"};
+  layout_ = {"--use-dynamic-batch-size", "--calculate-per-token-loss",
+             "--context-parallel-size",  "2",
+             "--max-tokens-per-gpu",     "3"};
   const Outcome outcome = launch(kSmallRollout + Arguments{"--objective", "grpo", "--num-rollout", "1"});
   EXPECT_EQ(outcome.code, 2) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("prompts.jsonl:1 (sample 0): prompt leaves no room for a response: got 6 tokens, "

@@ -77,6 +77,7 @@ struct DeviceWatch::State : std::enable_shared_from_this<State> {
 
   // The driver is asked without the lock, which the rank's work needs.
   std::exception_ptr look() {
+    const auto begin = Clock::now();
     bool got_on = false;
     std::optional<InFlight> oldest;
     for (size_t stream = 0; stream < in_flight.size(); ++stream) {
@@ -94,6 +95,7 @@ struct DeviceWatch::State : std::enable_shared_from_this<State> {
       if (hangs_on_peers && front && (!oldest || front->since < oldest->since)) oldest = front;
     }
     if (!oldest) oldest = issue_under_way();
+    if (Clock::now() - begin > kSlept) place.monitor->forgive_sleep();
     return judge(got_on, oldest);
   }
 

@@ -109,7 +109,8 @@ class ProgramReward : public RewardModel {
       }
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
       pollfd wait{program_->socket(), static_cast<short>(all_sent ? POLLIN : POLLIN | POLLOUT), 0};
-      const int ready = left > 0 ? poll(&wait, 1, static_cast<int>(std::min<int64_t>(left, 1 << 30))) : 0;
+      // Once more after the deadline: the answer may have come while this process was stopped.
+      const int ready = poll(&wait, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30)));
       if (ready < 0 && errno == EINTR) continue;
       if (ready <= 0) fail_late(all_sent);
       if ((wait.revents & ~POLLOUT) == 0) {

@@ -58,7 +58,7 @@ Dataset random_samples(const BenchSettings& bench, const RunSettings& settings, 
   Dataset data;
   data.file = bench.law.empty() ? bench.lengths_file : "law " + bench.law;
   RandomSamples samples(settings.seed, vocab_size);
-  const int64_t limit = longest_accepted(topology).tokens;
+  const int64_t limit = longest_accepted(topology, /*scored=*/false).tokens;
   for (const int64_t length : lengths_of(bench, settings.seed)) {
     const auto id = static_cast<int64_t>(data.samples.size());
     if (limit > 0 && length > limit) {

@@ -33,7 +33,7 @@ int run_log_probs(const RunSettings& settings) {
   const StartedRun started = start_run(settings, [&](const Topology& topology) {
     if (settings.output_file.empty()) throw UsageError("[settings] --output is missing. Hint: --output FILE.jsonl");
     require_writable(settings.output_file, "--output");
-    return load_files(settings, topology);
+    return load_files(settings, topology, /*scored=*/true);
   });
   return run_with_others(*started.session, [&](Session& session) {
     const std::vector<SampleScores> scores = score_dataset(session, *started.model, started.files.data);

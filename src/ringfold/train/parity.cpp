@@ -222,7 +222,7 @@ ParityTolerance ParityTolerance::of(const std::string& dtype, const std::string&
 
 int run_parity_check(const RunSettings& settings, bool json) {
   const StartedRun started =
-      start_run(settings, [&](const Topology& topology) { return load_files(settings, topology); });
+      start_run(settings, [&](const Topology& topology) { return load_files(settings, topology, /*scored=*/true); });
   return run_with_others(*started.session, [&](Session& session) {
     return check_layout(session, settings, started.files, started.model.get(), json);
   });

@@ -269,9 +269,10 @@ int run_rl(const RunSettings& settings) {
     reward = make_reward(settings, std::move(tokenizer));
     return files;
   });
+  std::optional<RlRun> run;  // its end may take long: the others hear of a failure before it
   return run_with_others(*started.session, [&](Session& session) {
     watch_stop_signals();
-    return RlRun(session, started.files, *started.model, *reward, lengths).run(std::move(point));
+    return run.emplace(session, started.files, *started.model, *reward, lengths).run(std::move(point));
   });
 }
 

@@ -36,7 +36,7 @@ SamplingSettings sampling_settings(const Session& session, int64_t rollout) {
   sampling.top_k = settings.rollout_top_k;
   sampling.top_p = settings.rollout_top_p;
   sampling.max_response_tokens = settings.rollout_max_response_len;
-  sampling.max_context_tokens = longest_accepted(session.topology).tokens;
+  sampling.max_context_tokens = longest_accepted(session.topology, /*scored=*/true).tokens;
   sampling.stop_token_ids = settings.rollout_stop_token_ids;
   sampling.max_sequences = settings.rollout_max_sequences;
   sampling.eager = settings.rollout_enforce_eager;
@@ -222,7 +222,7 @@ std::vector<int64_t> given_lengths(const RunSettings& settings) {
 }
 
 void check_prompts(const Topology& topology, const Dataset& data) {
-  const SampleLimit limit = longest_accepted(topology);
+  const SampleLimit limit = longest_accepted(topology, /*scored=*/true);
   for (const Sample& sample : data.samples) {
     const int64_t prompt = sample.response_begin();
     if (limit.tokens == 0 || prompt < limit.tokens) continue;

@@ -93,7 +93,12 @@ std::unique_ptr<Session> start_session(const RunSettings& settings, const std::f
   const Topology& topology = session->topology;
   const MeshShape mesh(topology.tp, topology.max_cp, topology.dp, topology.pp);
   session->lane_rank = mesh.lane_rank_of(session->env.rank);
-  session->owned_comms = session->rendezvous->connect_lane(mesh.lane_of(session->env.rank), "lane0", session->device);
+  try {
+    session->owned_comms = session->rendezvous->connect_lane(mesh.lane_of(session->env.rank), "lane0", session->device);
+  } catch (const std::exception& failure) {
+    end_on_gpus(*session, failure);
+    throw;
+  }
   session->exchange = session->owned_comms.exchange.get();
   session->reductions = session->owned_comms.collectives.get();
   return session;

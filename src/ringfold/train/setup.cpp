@@ -24,11 +24,10 @@ at::ScalarType dtype_of(const RunSettings& settings) {
   return settings.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-Dataset load_data(const RunSettings& settings, const Topology& topology, const ModelConfig& config,
+Dataset load_data(const RunSettings& settings, const SampleLimit& limit, const ModelConfig& config,
                   const std::shared_ptr<const Tokenizer>& tokenizer, const std::string& file) {
   DataOptions options;
   options.vocab_size = config.vocab_size;
-  const SampleLimit limit = longest_accepted(topology);
   options.max_tokens = limit.tokens;
   if (limit.tokens > 0) options.max_tokens_flags = limit.flags;
   options.skip_bad_samples = settings.skip_bad_samples;
@@ -195,10 +194,10 @@ MemoryEstimate memory_of_run(const Session& session, const LoadedFiles& files) {
                          files.data.total_tokens());
 }
 
-SampleLimit longest_accepted(const Topology& topology) {
+SampleLimit longest_accepted(const Topology& topology, bool scored) {
   // What --rollout-max-context-len allows fits both budgets (derive_topology).
   if (topology.max_context > 0) return {topology.max_context, "--rollout-max-context-len"};
-  if (topology.log_probs_budget < topology.budget) {
+  if (scored && topology.log_probs_budget < topology.budget) {
     return largest_pack(topology, "--log-probs-max-tokens-per-gpu", topology.log_probs_budget);
   }
   return largest_pack(topology, "--max-tokens-per-gpu", topology.budget);
@@ -230,8 +229,10 @@ ModelConfig config_of(const RunSettings& settings) {
   return load_model_config(settings.model_dir.empty() ? settings.model_config : settings.model_dir);
 }
 
-LoadedFiles load_files(const RunSettings& settings, const Topology& topology) {
+LoadedFiles load_files(const RunSettings& settings, const Topology& topology, bool scored) {
   LoadedFiles files;
+  scored = scored || settings.objective != Objective::kSft || !settings.eval_data_file.empty();
+  const SampleLimit limit = longest_accepted(topology, scored);
   files.config = config_of(settings);
   if (settings.data_file.empty()) throw UsageError("[settings] --data is missing. Hint: --data FILE.jsonl");
   check_objective(settings);
@@ -244,9 +245,9 @@ LoadedFiles load_files(const RunSettings& settings, const Topology& topology) {
   if (!settings.tokenizer_dir.empty()) {
     tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_dir(settings.tokenizer_dir));
   }
-  files.data = load_data(settings, topology, files.config, tokenizer, settings.data_file);
+  files.data = load_data(settings, limit, files.config, tokenizer, settings.data_file);
   if (!settings.eval_data_file.empty()) {
-    files.eval_data = load_data(settings, topology, files.config, tokenizer, settings.eval_data_file);
+    files.eval_data = load_data(settings, limit, files.config, tokenizer, settings.eval_data_file);
   }
   if (!settings.ref_load.empty()) {
     files.reference = ReferenceWeights::load(files.config, dtype_of(settings), settings.ref_load);

@@ -27,8 +27,9 @@ struct LoadedFiles {
 // The config.json that --model or --model-config names; UsageError for neither or both.
 ModelConfig config_of(const RunSettings& settings);
 
-// Checks the settings that concern files and loads everything that can be refused, weights excepted.
-LoadedFiles load_files(const RunSettings& settings, const Topology& topology);
+// Checks the settings that concern files and loads everything that can be refused, weights excepted. `scored`: samples go
+// through forward-only passes also where no objective or evaluation asks for them.
+LoadedFiles load_files(const RunSettings& settings, const Topology& topology, bool scored = false);
 
 // A fact about weights: a digest of their bits.
 std::string weights_fact(const std::vector<at::Tensor>& weights);
@@ -57,9 +58,9 @@ struct SampleLimit {
   int64_t tokens = 0;  // 0: no limit
   std::string flags;   // "--max-tokens-per-gpu 1024 x CP size 4"
 };
-// Of data files and of what `rl` makes: --rollout-max-context-len, else what the largest pack holds, of training and of
-// forward-only passes.
-SampleLimit longest_accepted(const Topology& topology);
+// Of data files and of what `rl` makes: --rollout-max-context-len, else what the largest pack holds, of training and,
+// where samples are scored, of forward-only passes.
+SampleLimit longest_accepted(const Topology& topology, bool scored);
 
 // UsageError when the folder of an output file does not exist or cannot be written to: known before the work is done.
 void require_writable(const std::string& file, const std::string& flag);

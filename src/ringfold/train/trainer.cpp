@@ -226,9 +226,10 @@ int run_training(const RunSettings& settings) {
     if (!settings.dump_gradients.empty()) require_writable(settings.dump_gradients, "--dump-gradients");
     return load_files(settings, topology);
   });
+  std::optional<TrainingRun> run;  // its end may take long: the others hear of a failure before it
   return run_with_others(*started.session, [&](Session& session) {
     watch_stop_signals();
-    return TrainingRun(session, started.files, *started.model).run(std::move(point));
+    return run.emplace(session, started.files, *started.model).run(std::move(point));
   });
 }
 

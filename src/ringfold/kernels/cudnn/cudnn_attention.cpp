@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 
 #include "ringfold/base/error.h"
 #include "ringfold/kernels/cudnn/attention_graph.h"
@@ -58,11 +59,19 @@ class Plans {
     return *plan;
   }
 
-  // Whether a shape of equal entries has come back so often that a plan of its own pays.
-  bool pays(const PlanKey& key) {
-    const std::lock_guard lock(mutex_);
-    if (plans_.contains(key)) return true;
-    return own_ < kMostOwnPlans && ++calls_[key] > kCallsWithoutPlan && ++own_ > 0;
+  // Of a shape of equal entries: a plan of its own, where it has come back so often that one pays; else null.
+  Graph* own(const PlanKey& key, cudnnHandle_t handle) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto made = plans_.find(key); made != plans_.end()) return made->second.get();
+      if (own_ >= kMostOwnPlans || ++calls_[key] <= kCallsWithoutPlan) return nullptr;
+      ++own_;
+    }
+    try {
+      return &of(key, handle);
+    } catch (const std::runtime_error&) {  // cuDNN has none: null is kept
+      return nullptr;
+    }
   }
 
  private:
@@ -82,6 +91,8 @@ constexpr int64_t kFewestRowsOfOwnPlan = 256;
 // The shape with neither counts nor offsets (5 to 7 % faster, docs/benchmarks/gpu.md), if the blocks have one.
 std::optional<AttentionShape> equal_shape(const VarlenBlocks& blocks, AttentionShape shape) {
   if (!blocks.equal_steps || std::min(blocks.max_q, blocks.max_kv) < kFewestRowsOfOwnPlan) return std::nullopt;
+  // Graphs promise cuDNN 16 bytes; of what begins at the first block, LSE has the shortest rows.
+  if (blocks.rows[0].q_begin * shape.heads % 4 != 0) return std::nullopt;
   shape.batch = static_cast<int64_t>(blocks.rows.size());
   shape.max_q = blocks.max_q;
   shape.max_kv = blocks.max_kv;
@@ -116,30 +127,26 @@ void run(const VarlenBlocks& blocks, double scale, bool backward, const Operands
                .max_kv = rows,
                .causal = blocks.mask == BlockMask::kCausal,
                .scale = static_cast<float>(scale)};
-  int64_t q_begin = 0, kv_begin = 0;
+  const cudnnHandle_t handle = at::native::getCudnnHandle();  // of this thread, on the current stream
+  Graph* plan = nullptr;
   if (const auto equal = equal_shape(blocks, key.shape)) {
     PlanKey own = key;
     own.shape = *equal;
-    if (Plans::all().pays(own)) {
-      key = own;
-      q_begin = blocks.rows[0].q_begin;
-      kv_begin = blocks.rows[0].kv_begin;
-    }
+    plan = Plans::all().own(own, handle);
   }
   std::unordered_map<int64_t, void*> pointers;
-  bind(pointers, operands.of_queries, q_begin);
-  bind(pointers, operands.of_keys, kv_begin);
-  if (!key.shape.equal) {
+  bind(pointers, operands.of_queries, plan != nullptr ? blocks.rows[0].q_begin : 0);
+  bind(pointers, operands.of_keys, plan != nullptr ? blocks.rows[0].kv_begin : 0);
+  if (plan == nullptr) {
+    plan = &Plans::all().of(key, handle);
     pointers[kQueryCounts] = blocks.q_count_b.data_ptr();
     pointers[kKeyCounts] = blocks.kv_count_b.data_ptr();
     pointers[kQueryOffsets] = pointers[kOutOffsets] = blocks.q_offset_b.data_ptr();
     pointers[kKeyOffsets] = pointers[kValueOffsets] = blocks.kv_offset_b.data_ptr();
     pointers[kLseOffsets] = blocks.lse_offset_b.data_ptr();
   }
-  const cudnnHandle_t handle = at::native::getCudnnHandle();  // of this thread, on the current stream
-  Graph& plan = Plans::all().of(key, handle);
-  const at::Tensor workspace = at::empty({plan.workspace_bytes(packed_rows)}, q.options().dtype(at::kByte));
-  plan.run(handle, pointers, packed_rows, workspace.data_ptr());
+  const at::Tensor workspace = at::empty({plan->workspace_bytes(packed_rows)}, q.options().dtype(at::kByte));
+  plan->run(handle, pointers, packed_rows, workspace.data_ptr());
 }
 
 bool covers(int64_t rows, const at::Tensor& x) {
