@@ -27,8 +27,8 @@ struct LoadedFiles {
 // The config.json that --model or --model-config names; UsageError for neither or both.
 ModelConfig config_of(const RunSettings& settings);
 
-// Checks the settings that concern files and loads everything that can be refused, weights excepted. `scored`: samples go
-// through forward-only passes also where no objective or evaluation asks for them.
+// Checks the settings that concern files and loads everything that can be refused, weights excepted. `scored`: samples
+// go through forward-only passes also where no objective or evaluation asks for them.
 LoadedFiles load_files(const RunSettings& settings, const Topology& topology, bool scored = false);
 
 // A fact about weights: a digest of their bits.
