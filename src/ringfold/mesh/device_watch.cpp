@@ -8,9 +8,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
 
 #include "ringfold/mesh/process_end.h"
+#include "ringfold/mesh/threads.h"
 
 namespace ringfold {
 namespace {
@@ -18,8 +18,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kInterval{100};
-// Later than this the whole process was stopped, or the machine asleep.
-constexpr std::chrono::seconds kSlept{2};
 // A thread that issues is given this long to come back before the communicators are aborted under it.
 constexpr std::chrono::seconds kIssueLimit{2};
 // A look asks the driver, which may keep it while another thread waits for the device.
@@ -152,8 +150,9 @@ struct DeviceWatch::State : std::enable_shared_from_this<State> {
          slept_at = Clock::now()) {
       if (Clock::now() - slept_at > kSlept) place.monitor->forgive_sleep();
       std::optional<Deadline> limit;
-      if (is_busy())
+      if (is_busy()) {
         limit.emplace(place.timeout + kLookLimit, [self = shared_from_this()] { return self->lost_in_driver(); });
+      }
       lock.unlock();
       look();
       lock.lock();
@@ -176,12 +175,7 @@ DeviceWatch::DeviceWatch(LanePlace place, std::function<void()> abort)
     const auto waited = state->place.monitor->device_waited();
     end_process_soon(std::make_exception_ptr(noted_failure(state->place, "its work", waited, note)));
   });
-  std::promise<void> ended;
-  state_->ended = ended.get_future();
-  std::thread([state = state_, done = std::move(ended)]() mutable {
-    state->run();
-    done.set_value();
-  }).detach();
+  state_->ended = run_apart([state = state_]() noexcept { state->run(); });
 }
 
 DeviceWatch::~DeviceWatch() {

@@ -7,13 +7,13 @@
 #include <condition_variable>
 #include <future>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "ringfold/mesh/beat.h"
 #include "ringfold/mesh/device_wait.h"
 #include "ringfold/mesh/exchange_name.h"
 #include "ringfold/mesh/fault.h"
+#include "ringfold/mesh/threads.h"
 
 namespace ringfold {
 namespace {
@@ -222,12 +222,7 @@ struct Monitor::State {
 
 Monitor::Monitor(std::shared_ptr<c10d::Store> store, Rank self, milliseconds timeout, std::string store_host)
     : state_(std::make_shared<State>(std::move(store), self, timeout, std::move(store_host))) {
-  std::promise<void> ended;
-  state_->ended = ended.get_future();
-  std::thread([state = state_, done = std::move(ended)]() mutable {
-    state->run();
-    done.set_value();
-  }).detach();
+  state_->ended = run_apart([state = state_]() noexcept { state->run(); });
 }
 
 Monitor::~Monitor() {

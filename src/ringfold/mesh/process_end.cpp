@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "ringfold/mesh/failure.h"
+#include "ringfold/mesh/threads.h"
 
 namespace ringfold {
 namespace {
@@ -21,8 +22,6 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kInterval{100};
-// Later than this the whole process was stopped, or the machine asleep.
-constexpr std::chrono::seconds kSlept{2};
 // A report that has begun, or the finding of its cause, is given this long.
 constexpr std::chrono::seconds kReportLimit{8};
 

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/zeros.h>
 
+#include "ringfold/mesh/threads.h"
+
 namespace ringfold {
 namespace {
 
@@ -10,8 +12,6 @@ using Clock = std::chrono::steady_clock;
 // Long against an exchange, so that a look is rare; short against a user's patience.
 constexpr std::chrono::milliseconds kLookInterval{100};
 constexpr int kLooksAProbe = 5;
-// Later than this the whole process was stopped, or the machine asleep.
-constexpr std::chrono::seconds kSlept{2};
 constexpr std::chrono::hours kNoLimit{1000};  // more would overflow Gloo's nanoseconds
 
 }  // namespace

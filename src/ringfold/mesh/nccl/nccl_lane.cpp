@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <future>
 #include <optional>
-#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
@@ -19,6 +18,7 @@
 #include "ringfold/mesh/exchange_name.h"
 #include "ringfold/mesh/process_end.h"
 #include "ringfold/mesh/store.h"
+#include "ringfold/mesh/threads.h"
 
 namespace ringfold {
 namespace {
@@ -49,14 +49,12 @@ void share_gpus(LaneRank rank) {
 void abort_groups(const std::vector<NcclPtr>& groups) {
   std::vector<std::future<void>> ended;
   for (const NcclPtr& group : groups) {
-    std::packaged_task<void()> end([group] {
+    ended.push_back(run_apart([group] {
       try {
         group->abort();
       } catch (const std::exception&) {  // it is broken already
       }
-    });
-    ended.push_back(end.get_future());  // of a packaged_task: its destructor does not wait
-    std::thread(std::move(end)).detach();
+    }));
   }
   const auto limit = std::chrono::steady_clock::now() + kAbortLimit;
   for (const std::future<void>& end : ended) end.wait_until(limit);
